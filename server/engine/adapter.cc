@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -77,9 +79,9 @@ class JobBridge : public kernels::ProgressSink, public kernels::Turn {
 // Takes the bytes of one rung at a time, and tells the job of those that are left.
 class JobRungs final : public kernels::LadderSink {
  public:
-  JobRungs(Job& job, ByteBudget& budget) : job_(job), budget_(budget) {}
+  JobRungs(Job& job, ByteBudget& budget, JobTurn* turn) : job_(job), budget_(budget), turn_(turn) {}
 
-  kernels::Status Enter(const std::string& what, int64_t host_bytes) override {
+  kernels::Status Enter(const std::string& what, int64_t host_bytes, double predicted_ms) override {
     share_.Release();
     auto share = budget_.Take(job_.tenant(), host_bytes);
     if (!share.ok()) {
@@ -87,6 +89,7 @@ class JobRungs final : public kernels::LadderSink {
                              "no memory for it: " + std::string(share.status().message()));
     }
     share_ = *std::move(share);
+    if (turn_ != nullptr) turn_->Expect(predicted_ms);
     job_.SetWhat(what);
     return {};
   }
@@ -95,6 +98,7 @@ class JobRungs final : public kernels::LadderSink {
  private:
   Job& job_;
   ByteBudget& budget_;
+  JobTurn* const turn_;
   BudgetShare share_;
 };
 
@@ -300,10 +304,12 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
                             ".pattern_matrix"));
   }
   ResolvedBuild build;
-  if (a.pattern_only && for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
+  if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
     build.spec = spec.spec;
     build.choice.set_reason(
-        "AUTO chooses by the values, which are not here; the figures bound whatever it may choose");
+        "AUTO has not yet built on this pattern, and finds out by solves; the figures bound "
+        "whatever "
+        "it may come to");
   } else {
     if (a.pattern_only && !for_estimate) return ValuesNeeded("a build");
     const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
@@ -313,11 +319,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     if (!resolved.ok()) return ToAbsl(resolved.status());
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);
-    build.iterations = resolved->iterations;
   }
   build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto;
-  build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
-                       spec.spec.backend == kernels::Backend::kCuda;
   build.choice.set_engine(ToProto(build.spec.engine));
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
   build.regrow = engine.grows_pattern && spec.regrow;
@@ -567,32 +570,74 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
   const bool there = SolvesThere(index, *a, nnz_m, options);
+  const bool straight = ladder != nullptr && ladder->straight;
   kernels::SolveOptions as_asked = without_history;
   kernels::Rung first;
-  std::optional<kernels::StallWatch> watch;
   if (ladder != nullptr) {
-    as_asked.method = ladder->asked;
+    as_asked.method = ladder->asked.method;
+    as_asked.restart = ladder->asked.restart;
+    as_asked.shadow_vectors = ladder->asked.shadow_vectors;
+    first.kind = ladder->rung;
     first.engine = ladder->engine;
     first.method = options.method;
     first.nnz_m = nnz_m;
     first.setup_ms = ladder->setup_ms;
-    first.what = std::string(Name(ladder->engine)) + ", " + std::string(Name(options.method));
+    first.what = ladder->what;
   }
-  const kernels::LadderCase of{a->csc, a->diagnosis, b, as_asked, {options_.max_inverse_n}};
+  kernels::LadderCase of{.a = a->csc,
+                         .diagnosis = a->diagnosis,
+                         .b = b,
+                         .options = as_asked,
+                         .ladder = {options_.max_inverse_n}};
+  const auto solve_there =
+      [&](const std::shared_ptr<const kernels::Preconditioner>& with, std::span<const double> right,
+          std::span<const double> guess, const kernels::SolveOptions& terms,
+          const kernels::Context& where) -> absl::StatusOr<kernels::SolveResult> {
+    auto result = SolveThere(a, with, right, guess, terms, where, job.tenant());
+    if (ReasonOf(result.status()) != reason::kDeviceOutOfMemory) return result;
+    LogOutOfMemory(at.device, job, DropKeptIn({index}), result.status());
+    return SolveThere(a, with, right, guess, terms, where, job.tenant());
+  };
+  std::optional<kernels::StallWatch> watch;
   if (ladder != nullptr) {
-    const kernels::Context outer = context;
-    watch.emplace(
-        options.rtol, [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
-        (options.max_iterations + 1) / 2, context.progress, context.stop);
-    context.progress = &*watch;
-    context.stop = watch->token();
-  }
-  if (there) {
-    auto result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
-    if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-      LogOutOfMemory(at.device, job, DropKeptIn({index}), result.status());
-      result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
+    of.static_spai = ladder->static_spai;
+    if (at.device != kCpuName) {
+      of.backend = kernels::Backend::kCuda;
+      of.solve_there = [&](const std::shared_ptr<const kernels::Preconditioner>& with,
+                           std::span<const double> right, const kernels::SolveOptions& terms,
+                           const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
+        const int64_t entries =
+            with ? StoredEntries(with->kind(), a->n(), with->matrix().nnz()) : 0;
+        if (!SolvesThere(index, *a, entries, terms)) {
+          return engine_.Solve(a->csc, with.get(), right, {}, terms, where);
+        }
+        auto result = solve_there(with, right, {}, terms, where);
+        if (!result.ok()) {
+          return kernels::Status(static_cast<kernels::StatusCode>(result.status().raw_code()),
+                                 std::string(ReasonOf(result.status())),
+                                 std::string(result.status().message()));
+        }
+        return *std::move(result);
+      };
     }
+    if (!straight) {
+      const kernels::Context outer = context;
+      watch.emplace(
+          options.rtol, [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
+          (options.max_iterations + 1) / 2, context.progress, context.stop);
+      context.progress = &*watch;
+      context.stop = watch->token();
+    }
+  }
+  if (straight) {
+    JobRungs rungs(job, ladder_bytes_, at.turn);
+    auto climbed = kernels::ClimbFrom(engine_, of, x0, ladder->rung, rungs, context);
+    if (!climbed.ok()) return OfSolve(climbed.status());
+    solved.result = std::move(climbed->solved);
+    solved.rungs = std::move(climbed->rungs);
+    solved.rung = LearnedRung{climbed->best, climbed->scaled};
+  } else if (there) {
+    auto result = solve_there(m, b, x0, without_history, context);
     if (!result.ok()) return result.status();
     solved.result = *std::move(result);
   } else {
@@ -600,17 +645,19 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     if (!result.ok()) return OfSolve(result.status());
     solved.result = *std::move(result);
   }
-  if (ladder != nullptr && kernels::MayClimb(solved.result)) {
-    JobRungs rungs(job, ladder_bytes_);
-    first.solve_ms = solved.result.solve_ms;
-    for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
-    // Rungs are the host's work: on the CPU where that is among the devices.
-    const bool on_cpu = devices_[0].backend == kernels::Backend::kCpu;
-    auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
-                                  bridge.context(on_cpu ? 0 : static_cast<int>(index)));
-    if (!climbed.ok()) return OfSolve(climbed.status());
-    solved.result = std::move(climbed->solved);
-    if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
+  if (ladder != nullptr && !straight) {
+    solved.rung = LearnedRung{ladder->rung, false};
+    if (kernels::MayClimb(solved.result)) {
+      JobRungs rungs(job, ladder_bytes_, at.turn);
+      first.solve_ms = solved.result.solve_ms;
+      for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
+      auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
+                                    bridge.context(static_cast<int>(index)));
+      if (!climbed.ok()) return OfSolve(climbed.status());
+      solved.result = std::move(climbed->solved);
+      if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
+      solved.rung = LearnedRung{climbed->best, climbed->scaled};
+    }
   }
   bridge.EndSolve();
   const auto named = std::find(names_.begin(), names_.end(), at.device);
@@ -623,6 +670,42 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     }
   }
   return solved;
+}
+
+absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
+                                                 const kernels::SolveOptions& options,
+                                                 const kernels::StaticSpaiOptions& static_spai,
+                                                 const Assignment& at, Job& job) const {
+  constexpr uint64_t kSeed = 1;
+  constexpr double kRtol = 1e-6;
+  constexpr int64_t kMaxIterations = 2000;
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
+  JobBridge bridge(job, options_.threads, at.turn);
+  const auto n = static_cast<size_t>(a.n());
+  std::vector<double> b(n, 0.0);
+  std::mt19937_64 random(kSeed);
+  for (size_t j = 0; j < n; ++j) {
+    const double x = std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
+    for (int64_t p = a.csc.col_ptr[j]; p < a.csc.col_ptr[j + 1]; ++p) {
+      const auto entry = static_cast<size_t>(p);
+      b[static_cast<size_t>(a.csc.row_idx[entry])] += a.csc.values[entry] * x;
+    }
+  }
+  kernels::SolveOptions terms = options;
+  terms.rtol = kRtol;
+  terms.max_iterations = kMaxIterations;
+  terms.keep_history = false;
+  const kernels::LadderCase of{.a = a.csc,
+                               .diagnosis = a.diagnosis,
+                               .b = b,
+                               .options = terms,
+                               .ladder = {.max_inverse_n = 0, .to_build = true},
+                               .static_spai = static_spai};
+  JobRungs rungs(job, ladder_bytes_, at.turn);
+  auto climbed = kernels::ClimbFrom(engine_, of, {}, kernels::RungKind::kBottom, rungs,
+                                    bridge.context(static_cast<int>(index)));
+  if (!climbed.ok()) return ToAbsl(climbed.status());
+  return LearnedRung{climbed->best, climbed->scaled};
 }
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,

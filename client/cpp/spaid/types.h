@@ -142,6 +142,8 @@ constexpr EngineTraits TraitsOf(Engine engine) {
   return {};
 }
 enum class LocalSolver { kAuto, kQr, kGram };
+// Whether AUTO begins with what solved a system on the same pattern before.
+enum class Learned { kOn, kOff };
 // Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
@@ -165,7 +167,7 @@ enum class JobKind { kBuild, kSolve };
 enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
-std::string_view Name(Engine), Name(LocalSolver), Name(ThreadStrategy), Name(Method),
+std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy), Name(Method),
     Name(Precision), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
 
 // Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
@@ -296,7 +298,8 @@ struct PreconditionerSpec {
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
-  int block_size = 1;  // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
+  int block_size = 1;              // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
+  Learned learned = Learned::kOn;  // kAuto
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
   // But for `engine`. Those of fsai and dynamic_spai by themselves.
@@ -306,7 +309,8 @@ struct PreconditionerSpec {
                    "pattern_matrix", self.pattern_matrix, "ensure_row", self.ensure_row,
                    "row_match", self.row_match, "post_filter", self.post_filter, "local_solver",
                    self.local_solver, "thread_strategy", self.thread_strategy, "block_size",
-                   self.block_size, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai);
+                   self.block_size, "learned", self.learned, "fsai", self.fsai, "dynamic_spai",
+                   self.dynamic_spai);
   }
 };
 
