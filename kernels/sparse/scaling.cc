@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
+#include "kernels/sparse/log_scaling.h"
 #include "kernels/sparse/product_matching.h"
 
 namespace spaid::kernels {
@@ -87,20 +88,41 @@ Status Finish(const CscView& a, const Context& context, Scaling& s) {
   return Measure(a, context, s);
 }
 
-Result<Scaling> ByEquilibration(const CscView& a, bool symmetric, const Context& context) {
-  auto equilibration = Equilibrate(a, {.symmetric = symmetric}, context);
-  if (!equilibration.ok()) return equilibration.status();
+// Factors that bring all magnitudes near 1, which do not depend on how A is scaled; further ones
+// are chosen from there, for of these there are many.
+Result<Scaling> Even(const CscView& a, bool symmetric, const Context& context) {
+  auto logarithms = ScaleLogarithms(a, context);
+  if (!logarithms.ok()) return logarithms.status();
   Scaling s;
-  s.kind = ScalingMode::kEquilibrate;
-  s.row = std::move(equilibration->row);
-  s.column = std::move(equilibration->column);
-  Status status = Finish(a, context, s);
+  for (const double log2 : logarithms->row_log2) s.row.push_back(PowerOfTwo(log2));
+  for (const double log2 : logarithms->column_log2) s.column.push_back(PowerOfTwo(log2));
+  if (symmetric) s.column = s.row;
+  return s;
+}
+
+Result<Scaling> ByEquilibration(const CscView& a, bool symmetric, const Context& context) {
+  auto s = Even(a, symmetric, context);
+  if (!s.ok()) return s;
+  auto evened = ScaledMatrix(a, *s, context);
+  if (!evened.ok()) return evened.status();
+  auto equilibration = Equilibrate(*evened, {.symmetric = symmetric}, context);
+  if (!equilibration.ok()) return equilibration.status();
+  s->kind = ScalingMode::kEquilibrate;
+  for (int64_t k = 0; k < a.n_cols; ++k) {
+    s->row[Z(k)] *= equilibration->row[Z(k)];
+    s->column[Z(k)] *= equilibration->column[Z(k)];
+  }
+  Status status = Finish(a, context, *s);
   if (!status.ok()) return status;
   return s;
 }
 
 Result<Scaling> ByMatching(const CscView& a, const Context& context) {
-  auto matching = MaximumProductMatching(a, {}, context);
+  auto even = Even(a, /*symmetric=*/false, context);
+  if (!even.ok()) return even;
+  auto evened = ScaledMatrix(a, *even, context);
+  if (!evened.ok()) return evened.status();
+  auto matching = MaximumProductMatching(*evened, {}, context);
   if (!matching.ok()) return matching.status();
   const int64_t n = a.n_cols;
   Scaling s;
@@ -109,8 +131,8 @@ Result<Scaling> ByMatching(const CscView& a, const Context& context) {
   s.column.resize(Z(n));
   for (int64_t k = 0; k < n; ++k) {
     const int64_t j = matching->column_of_row[Z(k)];
-    s.row[Z(k)] = PowerOfTwo(matching->row_log2[Z(k)]);
-    s.column[Z(k)] = PowerOfTwo(matching->column_log2[Z(j)]);
+    s.row[Z(k)] = even->row[Z(k)] * PowerOfTwo(matching->row_log2[Z(k)]);
+    s.column[Z(k)] = even->column[Z(j)] * PowerOfTwo(matching->column_log2[Z(j)]);
     if (matching->row_of_column[Z(j)] < 0 && s.unmatched_rows.count++ == 0) {
       s.unmatched_rows.first = k;
     }
