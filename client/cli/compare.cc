@@ -47,6 +47,26 @@ bool MayBePositiveDefinite(const Diagnosis& d) {
          d.negative_diagonal.count == 0;
 }
 
+// Whether a method takes the matrix and the engine's M, and is worth a line; `indefinite` once CG
+// has found the matrix to be so. An explicit M of a symmetric matrix is not symmetric, which
+// neither CG nor MINRES takes.
+bool Fits(Method method, const EngineTraits& engine, const Diagnosis& d, bool indefinite) {
+  switch (method) {
+    case Method::kCg:
+      return engine.for_cg && MayBePositiveDefinite(d);
+    case Method::kMinres:  // Jacobi of a diagonal that is not positive is no M for it
+      return MayBePositiveDefinite(d) ? engine.for_cg && indefinite
+                                      : d.numerically_symmetric && engine.engine == Engine::kNone;
+    case Method::kIdr:
+      return !d.numerically_symmetric;
+    case Method::kAuto:
+    case Method::kBicgstab:
+    case Method::kGmres:
+      break;
+  }
+  return true;
+}
+
 // All but AUTO, those last that need a positive definite matrix.
 std::vector<EngineTraits> Compared() {
   std::vector<EngineTraits> engines;
@@ -131,11 +151,10 @@ class Comparison {
       row.setup_ms = m.build_timings.setup_ms();
       row.nnz_ratio = m.quality.density;
     }
-    for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
-      if (!Contains(server.methods, method)) continue;
-      // An explicit M of a symmetric matrix is not symmetric: CG does not take it.
-      if (method == Method::kCg &&
-          (!TraitsOf(spec.engine).for_cg || !MayBePositiveDefinite(matrix_.diagnosis))) {
+    for (const Method method :
+         {Method::kCg, Method::kMinres, Method::kBicgstab, Method::kIdr, Method::kGmres}) {
+      if (!Contains(server.methods, method) ||
+          !Fits(method, TraitsOf(spec.engine), matrix_.diagnosis, indefinite_)) {
         continue;
       }
       Row pair = row;
@@ -162,6 +181,7 @@ class Comparison {
       return error;
     }
     row.solved = *std::move(solved);
+    if (row.solved->rhs.front().outcome == Outcome::kIndefinite) indefinite_ = true;
     rows_.push_back(std::move(row));
     return std::nullopt;
   }
@@ -185,6 +205,7 @@ class Comparison {
   std::vector<double> b_;
   ProgressReporter& reporter_;
   std::vector<Row> rows_;
+  bool indefinite_ = false;  // as a solve found
 };
 
 json RowJson(const Row& row) {

@@ -103,8 +103,11 @@ void Iteration(benchmark::State& state, const Problem& problem, Method method, i
 }
 
 const bool kRegistered = [] {
-  constexpr std::pair<const char*, Method> kMethods[] = {
-      {"cg", Method::kCg}, {"bicgstab", Method::kBicgstab}, {"gmres", Method::kGmres}};
+  constexpr std::pair<const char*, Method> kMethods[] = {{"cg", Method::kCg},
+                                                         {"minres", Method::kMinres},
+                                                         {"bicgstab", Method::kBicgstab},
+                                                         {"idr", Method::kIdr},
+                                                         {"gmres", Method::kGmres}};
   for (const int threads : {1, 2}) {
     benchmark::RegisterBenchmark(("Copy/threads:" + std::to_string(threads)).c_str(),
                                  [threads](benchmark::State& state) { Copy(state, threads); })
@@ -113,7 +116,7 @@ const bool kRegistered = [] {
   }
   for (const Problem& problem : kProblems) {
     for (const auto& [method_name, method] : kMethods) {
-      if (method == Method::kCg && std::string(problem.name) == "convdiff_100") continue;
+      if (ForSymmetric(method) && std::string(problem.name) == "convdiff_100") continue;
       for (const int threads : {1, 2}) {
         const std::string name = std::string("Krylov/") + problem.name + "/" + method_name +
                                  "/threads:" + std::to_string(threads);

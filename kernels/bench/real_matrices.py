@@ -21,8 +21,8 @@ ENGINES = {'none': ['--engine=none'], 'Jacobi': ['--engine=jacobi'],
            'SPAI p1': ['--engine=static-spai', '--pattern-power=1'],
            'SPAI p2': ['--engine=static-spai', '--pattern-power=2'],
            'SPAI p1, row match': ['--engine=static-spai', '--pattern-power=1', '--row-match']}
-COLUMNS = ([('cg', e) for e in ('none', 'Jacobi')] + [('bicgstab', e) for e in ENGINES] +
-           [('gmres', e) for e in ENGINES])
+COLUMNS = ([(method, e) for method in ('cg', 'minres') for e in ('none', 'Jacobi')] +
+           [(method, e) for method in ('bicgstab', 'idr', 'gmres') for e in ENGINES])
 NO_CG = {'PRECONDITIONER_NOT_SPD', 'NOT_SYMMETRIC', 'ZERO_DIAGONAL', 'ZERO_COLUMN'}
 
 

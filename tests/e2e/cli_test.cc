@@ -458,13 +458,37 @@ TEST_F(Cli, CompareMarksTheBest) {
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, HasSubstr("<- best total"));
   EXPECT_THAT(text.out, HasSubstr("static-spai, p = 2"));
-  // CG does not fit a nonsymmetric matrix, nor does FSAI.
+  EXPECT_THAT(text.out, HasSubstr(" idr "));
+  // CG and MINRES do not fit a nonsymmetric matrix, nor does FSAI.
   EXPECT_THAT(text.out, ::testing::Not(HasSubstr(" cg ")));
+  EXPECT_THAT(text.out, ::testing::Not(HasSubstr(" minres ")));
   EXPECT_THAT(text.out, ::testing::Not(HasSubstr("fsai")));
   // What is predicted to take too long is left out, and said to be.
   EXPECT_THAT(Run({"compare", "gallery:poisson:12", "--max-setup=1e-6"}).out,
               HasSubstr("left out: set-up predicted"));
   EXPECT_EQ(Run({"compare", "gallery:aniso:40", "--powers=1", "--max-iterations=1"}).exit_code, 3);
+}
+
+TEST_F(Cli, CompareTriesMinresWhereAIsSymmetricAndIndefinite) {
+  const auto pairs_of = [&](const std::string& matrix) {
+    std::set<std::string> pairs;
+    const json table = RunJson({"compare", matrix, "--powers=1"});
+    for (const json& row : table.at("rows")) {
+      const json& method = row.at("method");
+      if (method.is_string())
+        pairs.insert(row.at("engine").get<std::string>() + "/" + method.get<std::string>());
+    }
+    return pairs;
+  };
+  // Its diagonal is positive: CG finds out.
+  const std::set<std::string> helmholtz = pairs_of("gallery:helmholtz:12");
+  EXPECT_THAT(helmholtz, ::testing::IsSupersetOf({"none/cg", "none/minres", "jacobi/minres"}));
+  EXPECT_THAT(helmholtz, ::testing::Not(::testing::Contains(HasSubstr("/idr"))));
+  // Its diagonal has zeros: Jacobi is no M for MINRES.
+  const std::set<std::string> stokes = pairs_of("gallery:stokes:6");
+  EXPECT_THAT(stokes, ::testing::Contains("none/minres"));
+  EXPECT_THAT(stokes, ::testing::Not(::testing::Contains("none/cg")));
+  EXPECT_THAT(stokes, ::testing::Not(::testing::Contains("jacobi/minres")));
 }
 
 void Cli::ExpectCancelledByCtrlC(const Start& start) {
