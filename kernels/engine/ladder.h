@@ -75,7 +75,7 @@ struct LadderOptions {
 };
 
 struct LadderCase {
-  const CscView& a;  // with values
+  CscView a;  // with values
   const Diagnosis& diagnosis;
   std::span<const double> b;  // n x n_rhs
   // Method as the caller had it: kAuto, or the one that all rungs take.
