@@ -11,6 +11,7 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/reasons.h"
 #include "kernels/engine/build_result.h"
+#include "kernels/krylov/operators.h"
 #include "kernels/sparse/preparation.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
@@ -152,6 +153,9 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
   if (options.method == kernels::Method::kGmres) own = kernels::RestartLength(options, a.n()) + 5;
   // Right-hand side and guess where they must be scaled, and a product between two factors of M.
   own += 2 + (nnz_m > 0 ? 1 : 0);
+  // A null space, one vector of scratch for it, and what it leaves of right-hand sides and guesses,
+  // twice where AUTO may climb.
+  if (options.null_space != nullptr) own += options.null_space->bytes() / (8 * a.n()) + 1 + 3 * n_rhs;
   // A GPU keeps its own, but takes up to four right-hand sides at once.
   return std::max(own, 2 * std::min<int64_t>(n_rhs, 4) + 1);
 }
@@ -231,6 +235,56 @@ absl::Status EngineAdapter::Probe(size_t device, size_t slot) const {
 }
 
 int64_t EngineAdapter::DropKept(size_t device) const { return DropKeptIn(slots_[device]); }
+
+namespace {
+
+// AUTO's rungs are for what A reaches of right-hand sides that no x reaches to the tolerance: else it
+// would climb all of them for what none can reach.
+class ReachedRhs {
+ public:
+  ReachedRhs(const kernels::NullSpace& space, std::span<const double> b,
+             const kernels::SolveOptions& options, int threads)
+      : space_(space), options_(options), team_(space.n(), threads) {
+    const auto n = static_cast<size_t>(space.n());
+    b_.assign(b.begin(), b.end());
+    for (size_t v = 0; v * n < b.size(); ++v) {
+      reaches_.push_back(kernels::SplitRhs(space, b.subspan(v * n, n), &team_));
+      if (reaches_[v].Beyond(options)) {
+        std::copy(reaches_[v].b.begin(), reaches_[v].b.end(), b_.begin() + v * n);
+      }
+      reaches_[v].b = {};
+    }
+  }
+
+  std::span<const double> b() const { return b_; }
+
+  // `solved`: of b(); of `whole`, afterwards.
+  void TellOf(const kernels::CscView& a, std::span<const double> whole,
+              kernels::SolveResult* solved) {
+    const kernels::ColumnOperator op(a);
+    const auto n = static_cast<size_t>(space_.n());
+    for (size_t v = 0; v < reaches_.size(); ++v) {
+      const std::span<double> x(solved->x.data() + v * n, n);
+      kernels::RhsResult& rhs = solved->rhs[v];
+      if (reaches_[v].Beyond(options_)) {
+        kernels::TellOfWhole(op, space_, whole.subspan(v * n, n), reaches_[v], options_, &team_, x,
+                             &rhs);
+      } else {
+        space_.RemoveRight(x, &team_);  // what rungs of a scaled A have left
+        rhs.unreachable = reaches_[v].norm > 0 ? reaches_[v].unreachable / reaches_[v].norm : 0;
+      }
+    }
+  }
+
+ private:
+  const kernels::NullSpace& space_;
+  const kernels::SolveOptions& options_;
+  kernels::krylov::Team team_;
+  kernels::Array<double> b_;
+  std::vector<kernels::Reach> reaches_;
+};
+
+}  // namespace
 
 int64_t EngineAdapter::DropKeptIn(const std::vector<size_t>& devices) const {
   int64_t dropped = 0;
@@ -533,6 +587,13 @@ absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method met
   return *resolved;
 }
 
+absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> EngineAdapter::FindNullSpace(
+    const Matrix& a, const kernels::NullSpaceRequest& request) const {
+  auto space = kernels::MakeNullSpace(a.csc, a.diagnosis, request);
+  if (!space.ok()) return ToAbsl(space.status());
+  return *std::move(space);
+}
+
 absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
     const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
     std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
@@ -578,6 +639,11 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     first.setup_ms = ladder->setup_ms;
     first.what = std::string(Name(ladder->engine)) + ", " + std::string(Name(options.method));
   }
+  const bool projects = ladder != nullptr && options.null_space != nullptr;
+  std::optional<ReachedRhs> reached;
+  if (projects) reached.emplace(*options.null_space, b, options, kernels::ResolveThreads(context.threads));
+  const std::span<const double> whole = b;
+  if (projects) b = reached->b();
   const kernels::LadderCase of{a->csc, a->diagnosis, b, as_asked, {options_.max_inverse_n}};
   if (ladder != nullptr) {
     const kernels::Context outer = context;
@@ -612,6 +678,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     solved.result = std::move(climbed->solved);
     if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
   }
+  if (projects) reached->TellOf(a->csc, whole, &solved.result);
   bridge.EndSolve();
   const auto named = std::find(names_.begin(), names_.end(), at.device);
   solved.copy_bytes_per_second =
