@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

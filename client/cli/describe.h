@@ -4,7 +4,7 @@
 #include <string>
 
 #include "client/cli/output.h"
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

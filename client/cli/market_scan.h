@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

@@ -8,7 +8,7 @@
 
 #include "client/cli/arguments.h"
 #include "client/cli/convergence_plot.h"
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 
 namespace spaid::cli {
 

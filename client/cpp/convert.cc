@@ -276,7 +276,9 @@ v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
     wire::Message* message = out.GetReflection()->MutableMessage(&out, option.message, nullptr);
     wire::Set(message, *option.field, member);
   });
-  if (in.block_size == 1) out.clear_jacobi();  // one spec has one form
+  // One spec has one form.
+  if (in.block_size == 1) out.clear_jacobi();
+  if (in.learned == Learned::kOn) out.clear_automatic();
   return out;
 }
 

@@ -23,6 +23,11 @@ std::string_view Name(LocalSolver value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(Learned value) {
+  static constexpr std::string_view kNames[] = {"on", "off"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(ThreadStrategy value) {
   static constexpr std::string_view kNames[] = {"auto", "constant", "variable", "paper"};
   return Pick(kNames, value);

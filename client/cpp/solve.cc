@@ -1,5 +1,5 @@
-// Client::Solve by handle: header, right-hand sides, initial guess and null vectors up; events, solution,
-// outcomes down.
+// Client::Solve by handle: header, right-hand sides, initial guess and null vectors up; events,
+// solution, outcomes down.
 #include <optional>
 #include <string>
 #include <utility>

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/types.h"
 #include "client/load/histogram.h"
 
 namespace spaid::load {

@@ -1,12 +1,11 @@
-// AUTO as an engine, and NONE. What AUTO chooses:
+// AUTO as an engine, and NONE. AUTO resolves to the bottom of its ladder (ladder.h), what costs
+// least; a solve climbs on from there, and a build takes what a solve has come to:
 //   1. a column that stores nothing: none. No pattern of M can avoid that column of A, so static
-//      SPAI has no plan, and Jacobi has no diagonal entry there.
-//   2. zero diagonal entries, or some too small to invert: Jacobi cannot be built. Static SPAI with
-//      ensure_row, so that no column of M is zero for want of a pattern. Whether A has full
-//      structural rank is said, and changes nothing. For CG and MINRES, which take no such M: none.
-//   3. negative diagonal entries, and MINRES: none.
-//   4. else what is predicted to take the least time with the method that it is for
-//      (engine_choice.h).
+//      SPAI has no plan, and Jacobi has no diagonal entry there;
+//   2. zero diagonal entries, or some too small to invert: none, as Jacobi cannot be built;
+//   3. negative diagonal entries, and MINRES: none, as Jacobi is not positive definite;
+//   4. a pattern that came along: static SPAI on it, unless the method takes no such M;
+//   5. else Jacobi.
 #include <algorithm>
 #include <cstdio>
 #include <limits>
@@ -14,8 +13,8 @@
 #include <string>
 
 #include "kernels/base/option_range.h"
-#include "kernels/engine/engine_choice.h"
 #include "kernels/engine/jacobi.h"
+#include "kernels/engine/ladder.h"
 #include "kernels/engine/options.h"
 #include "kernels/engine/preconditioner_engine.h"
 #include "kernels/engine/static_spai_engine.h"
@@ -56,31 +55,21 @@ ResolvedSpec ChooseNone(const PreconditionerSpec& spec, const PatternView* user_
 // `uninvertible`: diagonal entries that Jacobi cannot divide by, at least one.
 ResolvedSpec ChooseForZeroDiagonal(const PreconditionerSpec& spec, const PatternView* user_pattern,
                                    const Diagnosis& d, const Occurrence& uninvertible) {
-  ResolvedSpec out{PreconditionerSpec{}, ""};
-  if (ForSymmetric(spec.method)) {
-    const bool cg = spec.method == Method::kCg;
-    out.spec.engine = EngineKind::kNone;
-    out.reason = "none: " + std::to_string(uninvertible.count) + " of " + std::to_string(d.n) +
-                 " diagonal entries cannot be inverted (first: column " +
-                 std::to_string(uninvertible.first) + "), which Jacobi and FSAI need, and " +
-                 (cg ? "CG" : "MINRES") + " takes no static SPAI" +
-                 (cg ? "; A is not positive definite then, and CG may well find that" : "") +
-                 Dropped(spec, user_pattern);
-    return out;
-  }
-  out.spec.engine = EngineKind::kStaticSpai;
-  out.spec.static_spai = spec.static_spai;
-  out.spec.static_spai.pattern.ensure_row = true;
-  out.reason = "static SPAI with ensure_row: " + std::to_string(uninvertible.count) + " of " +
-               std::to_string(d.n) + " diagonal entries are zero" +
-               (uninvertible.count > d.zero_diagonal.count ? " or too small to invert" : "") +
-               " (first: column " + std::to_string(uninvertible.first) +
-               "), which Jacobi cannot invert, and every column of M must reach its row";
+  ResolvedSpec out{PreconditionerSpec{.engine = EngineKind::kNone}, ""};
+  out.reason =
+      "none: " + std::to_string(uninvertible.count) + " of " + std::to_string(d.n) +
+      " diagonal entries are zero" +
+      (uninvertible.count > d.zero_diagonal.count ? " or too small to invert" : "") +
+      " (first: column " + std::to_string(uninvertible.first) +
+      "), which Jacobi and FSAI cannot divide by" +
+      (spec.method == Method::kCg ? "; A is not positive definite then, and CG may well find that"
+                                  : "");
   if (d.structural_rank >= 0 && d.structural_rank < d.n) {
     out.reason += "; A has structural rank " + std::to_string(d.structural_rank) + " of " +
                   std::to_string(d.n) +
                   ": it is singular, and a solve converges only if b allows it";
   }
+  out.reason += Dropped(spec, user_pattern);
   return out;
 }
 
@@ -96,12 +85,11 @@ ResolvedSpec ChooseForNegativeDiagonal(const PreconditionerSpec& spec,
 }
 
 Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
-                            const Diagnosis& diagnosis, const PatternView* user_pattern,
-                            const Context& context) {
+                            const Diagnosis& diagnosis, const PatternView* user_pattern) {
   if (spec.block_size != 1) {
     PreconditionerSpec without = spec;
     without.block_size = 1;
-    auto chosen = Choose(without, a, diagnosis, user_pattern, context);
+    auto chosen = Choose(without, a, diagnosis, user_pattern);
     if (chosen.ok()) chosen->reason += "; block_size is not used: name engine JACOBI for it";
     return chosen;
   }
@@ -128,11 +116,15 @@ Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
   if (spec.method == Method::kMinres && diagnosis.negative_diagonal.count > 0) {
     return ChooseForNegativeDiagonal(spec, user_pattern, diagnosis);
   }
-  auto chosen = ChooseEngine(spec, a, diagnosis, user_pattern, context);
-  if (chosen.ok() && chosen->spec.engine != EngineKind::kStaticSpai) {
-    chosen->reason += Dropped(spec, user_pattern);
+  if (user_pattern != nullptr && !ForSymmetric(spec.method)) {
+    PreconditionerSpec on_pattern{.engine = EngineKind::kStaticSpai};
+    on_pattern.static_spai = spec.static_spai;
+    return ResolvedSpec{on_pattern, "static SPAI: on the pattern that came along"};
   }
-  return chosen;
+  return ResolvedSpec{PreconditionerSpec{.engine = EngineKind::kJacobi},
+                      "Jacobi: what costs least; a solve that it does not bring to its end goes on "
+                      "with stronger ones" +
+                          Dropped(spec, user_pattern)};
 }
 
 BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
@@ -164,23 +156,22 @@ class Auto final : public PreconditionerEngine {
 
   Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                const Diagnosis& diagnosis, const PatternView* user_pattern,
-                               const Context& context) const override {
-    return Choose(spec, a, diagnosis, user_pattern, context);
+                               const Context&) const override {
+    return Choose(spec, a, diagnosis, user_pattern);
   }
 
-  // AUTO looks at values, of which an estimate knows nothing: the largest of what it can choose.
+  // The largest of what AUTO may come to.
   Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     BuildEstimate bound;
     if (FirstEmptyColumn(a) >= 0) return bound;  // AUTO is NONE there
-    for (const PreconditionerEngine* engine : Engines()) {
-      for (const AutoCandidate& candidate : engine->ForAuto(spec)) {
-        const auto estimate = engine->Estimate(
-            candidate.spec, a, candidate.on_user_pattern ? user_pattern : nullptr, context);
-        if (!estimate.ok()) return estimate.status();
-        bound = Larger(bound, *estimate);
-      }
+    for (const PreconditionerSpec& rung : SpecsOfRungs(spec)) {
+      const bool on_pattern = rung.engine == EngineKind::kStaticSpai;
+      const auto estimate =
+          FindEngine(rung.engine)->Estimate(rung, a, on_pattern ? user_pattern : nullptr, context);
+      if (!estimate.ok()) return estimate.status();
+      bound = Larger(bound, *estimate);
     }
     return bound;
   }

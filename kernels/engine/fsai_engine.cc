@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "kernels/base/parallel.h"
-#include "kernels/engine/auto_tuning.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/cuda_library.h"
 #include "kernels/engine/options.h"
@@ -268,19 +267,6 @@ class Fsai final : public PreconditionerEngine {
                                                const PatternView* user_pattern, PlanFor of,
                                                const Context& context) const override {
     return PlanOfFsai::Make(spec, a, user_pattern, std::move(of), context);
-  }
-
-  std::vector<AutoCandidate> ForAuto(const PreconditionerSpec& asked) const override {
-    PreconditionerSpec spec;
-    spec.engine = traits().kind;
-    if (!traits().grows_pattern) return {{.spec = spec}};
-    PreconditionerSpec full = spec;
-    spec.fsai.k_max = auto_tuning::kAfsaiSteps;
-    spec.fsai.s = auto_tuning::kAfsaiPerStep;
-    full.fsai.k_max = auto_tuning::gpu::kAfsaiSteps;
-    full.fsai.s = auto_tuning::gpu::kAfsaiPerStep;
-    if (asked.backend != Backend::kCuda) return {{.spec = spec}};
-    return {{.spec = spec}, {.spec = full}};
   }
 };
 

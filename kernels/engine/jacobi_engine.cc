@@ -121,10 +121,6 @@ class Jacobi final : public PreconditionerEngine {
     return std::shared_ptr<const Plan>(
         std::make_shared<JacobiPlan>(std::move(of), spec.block_size));
   }
-
-  std::vector<AutoCandidate> ForAuto(const PreconditionerSpec&) const override {
-    return {{.spec = {.engine = traits().kind}}};
-  }
 };
 
 }  // namespace

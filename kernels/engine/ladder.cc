@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/parallel.h"
 #include "kernels/dense/lu_inverse.h"
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/cost.h"
@@ -31,11 +32,18 @@ constexpr double kLeastRefined = 0.1;  // each must leave no more of the scaled 
 constexpr double kHarder = 1e-2;       // of the target, where the one before it did not do
 constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
 
+// The one below a rung gets so many times what its set-up costs before it is judged: residuals of
+// short recurrences may stand still for long, and what costs much need not be better. What costs
+// little, and the inverse, which is certain, are tried sooner.
+constexpr double kSooner = 1, kLater = 4;
+
 // The makings of a rung.
 struct Candidate {
-  PreconditionerSpec spec;  // kNone: the inverse
+  RungKind kind = RungKind::kBottom;
+  PreconditionerSpec spec;  // kNone: nothing, or the inverse
   Method method = Method::kGmres;
   int64_t restart = 50, basis_bytes = 0;
+  double worth = kLater;
   bool scaled = false, inverse = false;
   std::string name;
 };
@@ -49,16 +57,43 @@ bool SawIndefinite(const SolveResult& solved) {
                      [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
 }
 
-Candidate Fsai(EngineKind kind, Method method) {
+Candidate Fsai(RungKind kind, Method method) {
   Candidate c;
-  c.spec.engine = kind;
+  c.kind = kind;
+  c.spec.engine = kind == RungKind::kFsai ? EngineKind::kFsai : EngineKind::kAfsai;
   c.method = method;
-  c.name = kind == EngineKind::kFsai ? "static FSAI" : "adaptive FSAI";
+  c.worth = kind == RungKind::kFsai ? kSooner : kLater;
+  c.name = kind == RungKind::kFsai ? "static FSAI" : "adaptive FSAI";
   return c;
 }
 
-Candidate DynamicSpai(double tol, int steps, Method method, int64_t restart) {
+Candidate Minres() {
   Candidate c;
+  c.kind = RungKind::kMinres;
+  c.spec.engine = EngineKind::kNone;
+  c.method = Method::kMinres;
+  c.worth = kSooner;
+  c.scaled = true;
+  c.name = "no preconditioner";
+  return c;
+}
+
+Candidate StaticSpai(const StaticSpaiOptions& options, Method method, int64_t restart) {
+  Candidate c;
+  c.kind = RungKind::kStaticSpai;
+  c.spec.engine = EngineKind::kStaticSpai;
+  c.spec.static_spai = options;
+  c.method = method;
+  c.restart = restart;
+  c.worth = kSooner;
+  c.scaled = true;
+  c.name = "static SPAI";
+  return c;
+}
+
+Candidate DynamicSpai(RungKind kind, double tol, int steps, Method method, int64_t restart) {
+  Candidate c;
+  c.kind = kind;
   c.spec.engine = EngineKind::kDynamicSpai;
   c.spec.dynamic_spai.tol = tol;
   c.spec.dynamic_spai.max_steps = steps;
@@ -70,34 +105,61 @@ Candidate DynamicSpai(double tol, int steps, Method method, int64_t restart) {
   return c;
 }
 
-// The rungs behind `first`, from the bottom up.
-std::vector<Candidate> Candidates(const LadderCase& c, EngineKind first, Method first_method,
-                                  bool indefinite) {
+// Whether methods for positive definite A come first.
+bool TakenForPositive(const LadderCase& c) {
+  const Method asked = c.options.method;
+  return MayBePositive(c.diagnosis) && (asked == Method::kAuto || ForSymmetric(asked));
+}
+
+// The rungs over the bottom, from there up. `positive`: A is taken to be positive definite.
+std::vector<Candidate> Candidates(const LadderCase& c, bool positive) {
   std::vector<Candidate> rungs;
   const Method asked = c.options.method;
-  const Method symmetric = asked == Method::kAuto ? Method::kCg : asked;
-  if (MayBePositive(c.diagnosis) && !indefinite && ForSymmetric(first_method)) {
-    if (first != EngineKind::kFsai && first != EngineKind::kAfsai) {
-      rungs.push_back(Fsai(EngineKind::kFsai, symmetric));
-    }
-    if (first != EngineKind::kAfsai) rungs.push_back(Fsai(EngineKind::kAfsai, symmetric));
+  const bool free = asked == Method::kAuto;
+  if (positive) {
+    const Method method = free ? Method::kCg : asked;
+    rungs.push_back(Fsai(RungKind::kFsai, method));
+    rungs.push_back(Fsai(RungKind::kAfsai, method));
+  }
+  // Behind rungs of CG, too, whose solves may find A indefinite.
+  if (c.diagnosis.numerically_symmetric && !c.ladder.to_build &&
+      (free || asked == Method::kMinres)) {
+    rungs.push_back(Minres());
   }
   if (ForSymmetric(asked)) return rungs;
-  const bool free = asked == Method::kAuto;
   const int64_t restart = std::max(c.options.restart, kRestart);
-  rungs.push_back(DynamicSpai(0.3, 10, free ? Method::kIdr : asked, restart));
   const Method method = free ? Method::kGmres : asked;
-  rungs.push_back(DynamicSpai(0.1, 20, method, restart));
-  if (c.a.n_cols <= c.ladder.max_inverse_n) {
+  rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
+  rungs.push_back(
+      DynamicSpai(RungKind::kDynamicSpai, 0.3, 10, free ? Method::kIdr : asked, restart));
+  rungs.push_back(DynamicSpai(RungKind::kLargeDynamicSpai, 0.1, 20, method, restart));
+  if (c.a.n_cols <= c.ladder.max_inverse_n && !c.ladder.to_build) {
     Candidate inverse;
+    inverse.kind = RungKind::kInverse;
     inverse.spec.engine = EngineKind::kNone;
     inverse.method = method;
     inverse.restart = c.options.restart;
+    inverse.worth = kSooner;
     inverse.scaled = inverse.inverse = true;
     inverse.name = "the inverse by LU";
     rungs.push_back(std::move(inverse));
   }
   return rungs;
+}
+
+// Whether the rung has a place on this way: of MINRES and static SPAI only where A is not, or no
+// more, taken to be positive definite, of CG only where it is.
+bool Fits(const Candidate& rung, bool positive) {
+  switch (rung.kind) {
+    case RungKind::kFsai:
+    case RungKind::kAfsai:
+      return positive || rung.method != Method::kCg;
+    case RungKind::kMinres:
+    case RungKind::kStaticSpai:
+      return !positive;
+    default:
+      return true;
+  }
 }
 
 double ToDouble(int64_t x) { return static_cast<double>(x); }
@@ -122,24 +184,27 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung,
     estimate->nnz_m = n * n;
     return InverseMs(n);
   }
+  if (rung.spec.engine == EngineKind::kNone) return 0;
   const auto found = engine.Estimate(rung.spec, c.a, nullptr, context);
   if (!found.ok()) return 0;
   *estimate = *found;
-  return estimate->predicted_ms;
+  const bool on_gpu = c.backend == Backend::kCuda && estimate->predicted_device_ms > 0;
+  return on_gpu ? estimate->predicted_device_ms : estimate->predicted_ms;
 }
 
-// A rung gets so many times what the next one's set-up costs before it is judged: residuals of
-// short recurrences may stand still for long, and the next rung need not be better. The inverse is.
-constexpr double kWorthOfNext = 4;
-
-int64_t LookAfter(double setup_ms, bool of_inverse, const LadderCase& c, Method method,
-                  int64_t nnz_m) {
+// When a rung of `nnz_m` stored entries is judged that `next` stands behind.
+int64_t LookAfter(const Engine& engine, const LadderCase& c, const Candidate& next, Method method,
+                  int64_t nnz_m, const Context& context) {
+  BuildEstimate estimate;
+  const double setup_ms = SetupMs(engine, c, next, context, &estimate);
+  const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
   const double iteration = IterationMs({.method = method,
                                         .n = ToDouble(c.a.n_cols),
                                         .nnz_a = ToDouble(c.a.nnz()),
-                                        .nnz_m = ToDouble(nnz_m)},
-                                       Backend::kCpu, /*threads=*/1);
-  const double many = setup_ms * (of_inverse ? 1 : kWorthOfNext) / std::max(iteration, 1e-6);
+                                        .nnz_m = ToDouble(nnz_m),
+                                        .n_rhs = n_rhs},
+                                       c.backend, /*threads=*/1);
+  const double many = setup_ms * next.worth / std::max(iteration, 1e-6);
   return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
 }
 
@@ -165,31 +230,77 @@ std::string Told(const Candidate& rung, const Scaling* scaling) {
   }
 }
 
+void Apply(const Candidate& rung, const LadderCase& c, SolveOptions* options) {
+  options->method = rung.method;
+  options->restart = rung.restart;
+  options->basis_bytes = rung.basis_bytes;
+  if (c.options.method == Method::kAuto) options->shadow_vectors = kShadowVectors;
+}
+
 class Ladder {
  public:
   Ladder(const Engine& engine, const LadderCase& c, LadderSink& sink, const Context& context)
       : engine_(engine), c_(c), sink_(sink), context_(context), n_(c.a.n_cols) {}
 
   Result<LadderResult> Run(SolveResult solved, Rung first) {
+    Begin(std::move(solved));
+    positive_ = TakenForPositive(c_) && !SawIndefinite(best_);
+    const RungKind start = first.kind;
+    first.relative_residual = Worst();
+    if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
+    Tell(std::move(first));
+    return Rise([start](const Candidate& rung) { return rung.kind > start; });
+  }
+
+  Result<LadderResult> RunFrom(RungKind start, std::span<const double> x0) {
+    const size_t n_rhs = c_.b.size() / std::max<size_t>(1, Z(n_));
+    SolveResult none;
+    none.rhs.resize(n_rhs);
+    if (x0.empty()) {
+      none.x.assign(c_.b.size(), 0.0);
+    } else {
+      none.x.assign(x0.begin(), x0.end());
+    }
+    for (RhsResult& rhs : none.rhs) rhs.outcome = Outcome::kStagnated;
+    Begin(std::move(none));
+    positive_ = TakenForPositive(c_);
+    if (start == RungKind::kBottom) {
+      auto bottom = Bottom();
+      if (!bottom.ok()) return bottom.status();
+      const std::vector<Candidate> rungs = Candidates(c_, positive_);
+      const auto next = std::find_if(rungs.begin(), rungs.end(),
+                                     [&](const Candidate& rung) { return Fits(rung, positive_); });
+      if (bottom->spec.engine != EngineKind::kNone || !c_.ladder.to_build) {
+        Status status = Enter(*bottom, next != rungs.end() ? &*next : nullptr);
+        if (!status.ok()) return status;
+      }
+    }
+    return Rise([start](const Candidate& rung) { return rung.kind >= start; });
+  }
+
+ private:
+  void Begin(SolveResult solved) {
     x_.assign(solved.x.begin(), solved.x.end());
     best_ = std::move(solved);
-    const int64_t n_rhs = static_cast<int64_t>(best_.rhs.size());
     from_ = x_;
-    for (int64_t v = 0; v < n_rhs; ++v) {
-      b_norm_.push_back(Norm(c_.b.subspan(Z(v * n_), Z(n_))));
-      spent_.push_back(best_.rhs[Z(v)].iterations);
+    for (size_t v = 0; v < best_.rhs.size(); ++v) {
+      b_norm_.push_back(Norm(c_.b.subspan(v * Z(n_), Z(n_))));
+      spent_.push_back(best_.rhs[v].iterations);
     }
     residual_ = Residuals(x_);
     r_norm_ = Norms(residual_);
-    first.relative_residual = Worst();
-    if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
-    const std::vector<Candidate> rungs =
-        Candidates(c_, first.engine, first.method, SawIndefinite(best_));
-    Tell(std::move(first));
-    bool indefinite = false;
-    for (size_t i = 0; i < rungs.size() && GoesOn(); ++i) {
-      if (indefinite && rungs[i].method == Method::kCg) continue;
-      Status status = Enter(rungs[i], i + 1 < rungs.size() ? &rungs[i + 1] : nullptr, &indefinite);
+  }
+
+  template <class Wanted>
+  Result<LadderResult> Rise(const Wanted& wanted) {
+    const std::vector<Candidate> rungs = Candidates(c_, positive_);
+    size_t i = 0;
+    while (i < rungs.size() && !wanted(rungs[i])) ++i;
+    for (; i < rungs.size() && GoesOn(); ++i) {
+      if (!Fits(rungs[i], positive_)) continue;
+      size_t next = i + 1;
+      while (next < rungs.size() && !Fits(rungs[next], positive_)) ++next;
+      Status status = Enter(rungs[i], next < rungs.size() ? &rungs[next] : nullptr);
       if (!status.ok()) return status;
     }
     if (GoesOn() && closest_) {
@@ -199,7 +310,20 @@ class Ladder {
     return Finish();
   }
 
- private:
+  Result<Candidate> Bottom() const {
+    Candidate bottom;
+    auto resolved = engine_.Resolve({.engine = EngineKind::kAuto, .method = c_.options.method},
+                                    c_.a, c_.diagnosis, nullptr, context_);
+    if (!resolved.ok()) return resolved.status();
+    bottom.spec = resolved->spec;
+    auto method = ResolveMethod(c_.options.method, bottom.spec.engine, c_.diagnosis);
+    if (!method.ok()) return method.status();
+    bottom.method = *method;
+    bottom.restart = c_.options.restart;
+    bottom.name = std::string(TraitsOf(bottom.spec.engine).name);
+    return bottom;
+  }
+
   // A rung's M and matrix, kept for another try.
   struct Closest {
     Candidate rung;
@@ -334,6 +458,14 @@ class Ladder {
     return built->preconditioner;
   }
 
+  double Iteration(Method method, int64_t nnz_m) const {
+    return IterationMs({.method = method,
+                        .n = ToDouble(n_),
+                        .nnz_a = ToDouble(c_.a.nnz()),
+                        .nnz_m = ToDouble(nnz_m)},
+                       c_.backend, std::max(1, ResolveThreads(context_.threads)));
+  }
+
   // Bytes of a solve, of A as it is scaled, and of the M that is kept for the end.
   int64_t SolveBytes(const Candidate& rung) const {
     const int64_t vector = 8 * n_;
@@ -345,9 +477,10 @@ class Ladder {
   }
 
   // `next`: null where nothing is behind it but what came closest.
-  Status Enter(const Candidate& rung, const Candidate* next, bool* indefinite) {
+  Status Enter(const Candidate& rung, const Candidate* next) {
     const auto start = Clock::now();
     Rung told;
+    told.kind = rung.kind;
     told.engine = rung.spec.engine;
     told.method = rung.method;
     const auto leave = [&](const Status& status) -> Status {
@@ -365,27 +498,34 @@ class Ladder {
       }
     }
     told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr);
+    told.scaled = rung.scaled && !scaling_->identity();
     BuildEstimate estimate;
-    SetupMs(engine_, c_, rung, context_, &estimate);
-    if (Status status = sink_.Enter(told.what, estimate.host_bytes + SolveBytes(rung));
+    const double setup_ms = SetupMs(engine_, c_, rung, context_, &estimate);
+    // Behind the last one comes what came closest, by longer cycles, and takes what is left.
+    int64_t look = rung.inverse ? 0 : 2 * kRestart;
+    const int64_t nnz_m = rung.spec.engine == EngineKind::kJacobi ? 0 : estimate.nnz_m;
+    if (next != nullptr) look = LookAfter(engine_, c_, *next, rung.method, nnz_m, context_);
+    const double predicted_ms =
+        setup_ms + ToDouble(std::min(look, Left()) * Count()) * Iteration(rung.method, nnz_m);
+    if (Status status =
+            sink_.Enter(told.what, estimate.host_bytes + SolveBytes(rung), predicted_ms);
         !status.ok()) {
       return leave(status);
     }
-    auto m = GuardMemory("the rung", [&] { return Build(rung); });
-    if (!m.ok()) return leave(m.status());
-    told.setup_ms = MsSince(start);
-    told.nnz_m = (*m)->matrix().nnz() * ((*m)->is_factor() ? 2 : 1);
-    // Behind the last one comes what came closest, by longer cycles, and takes what is left.
-    int64_t look = rung.inverse ? 0 : 2 * kRestart;
-    if (next != nullptr) {
-      BuildEstimate of_next;
-      look = LookAfter(SetupMs(engine_, c_, *next, context_, &of_next), next->inverse, c_,
-                       rung.method, told.nnz_m);
+    std::shared_ptr<const Preconditioner> m;
+    if (rung.inverse || rung.spec.engine != EngineKind::kNone) {
+      auto built = GuardMemory("the rung", [&] { return Build(rung); });
+      if (!built.ok()) return leave(built.status());
+      m = *std::move(built);
+      told.nnz_m = m->matrix().nnz() * (m->is_factor() ? 2 : 1);
     }
-    if (Status status = Solve(rung, **m, look, &told, indefinite); !status.ok()) return status;
+    told.setup_ms = MsSince(start);
+    if (next != nullptr) look = LookAfter(engine_, c_, *next, rung.method, told.nnz_m, context_);
+    if (Status status = Solve(rung, m, look, &told); !status.ok()) return status;
     // The later one of two that come to the same: it is stronger.
-    if (!rung.inverse && (!closest_ || told.relative_residual <= closest_->relative_residual)) {
-      closest_ = Closest{rung, *m, told.nnz_m, told.relative_residual};
+    if (m && !rung.inverse &&
+        (!closest_ || told.relative_residual <= closest_->relative_residual)) {
+      closest_ = Closest{rung, m, told.nnz_m, told.relative_residual};
     }
     Tell(std::move(told));
     return {};
@@ -400,25 +540,27 @@ class Ladder {
       rung.basis_bytes = std::max(kBasisBytes, c_.options.basis_bytes);
     }
     Rung told;
+    told.kind = rung.kind;
     told.engine = rung.spec.engine;
     told.method = rung.method;
     told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr) + ", once more";
+    told.scaled = rung.scaled && !scaling_->identity();
     told.nnz_m = closest.nnz_m;
-    if (Status status = sink_.Enter(told.what, SolveBytes(rung)); !status.ok()) {
+    const double predicted_ms = ToDouble(Left() * Count()) * Iteration(rung.method, closest.nnz_m);
+    if (Status status = sink_.Enter(told.what, SolveBytes(rung), predicted_ms); !status.ok()) {
       told.left = status.message();
       told.relative_residual = Worst();
       Tell(std::move(told));
       return {};
     }
-    bool indefinite = false;
-    Status status = Solve(rung, *closest.m, /*look=*/0, &told, &indefinite);
+    Status status = Solve(rung, closest.m, /*look=*/0, &told);
     if (status.ok()) Tell(std::move(told));
     return status;
   }
 
   // Reduces the residuals of all right-hand sides that have not converged, by solves of them.
-  Status Solve(const Candidate& rung, const Preconditioner& m, int64_t look, Rung* told,
-               bool* indefinite) {
+  Status Solve(const Candidate& rung, const std::shared_ptr<const Preconditioner>& m, int64_t look,
+               Rung* told) {
     const auto start = Clock::now();
     const bool scaled = rung.scaled && !scaling_->identity();
     if (!scaled) {
@@ -456,12 +598,9 @@ class Ladder {
         }
       }
       SolveOptions options = c_.options;
-      options.method = rung.method;
+      Apply(rung, c_, &options);
       options.rtol = rtol;
       options.atol = 0;
-      options.restart = rung.restart;
-      options.basis_bytes = rung.basis_bytes;
-      if (c_.options.method == Method::kAuto) options.shadow_vectors = kShadowVectors;
       options.max_iterations = budget;
       options.keep_history = false;
       StallWatch watch(rtol, look > 0 ? [look] { return look; } : std::function<int64_t()>(),
@@ -469,14 +608,16 @@ class Ladder {
       Context context = context_;
       context.progress = &watch;
       context.stop = watch.token();
-      auto solved = engine_.Solve(MatrixOf(rung), &m, right, {}, options, context);
+      const bool there = c_.solve_there && !scaled && HostAlone(options).empty();
+      auto solved = there ? c_.solve_there(m, right, options, context)
+                          : engine_.Solve(MatrixOf(rung), m.get(), right, {}, options, context);
       if (!solved.ok()) {
         told->left = solved.status().message();
         break;
       }
       const double before = Largest(from_norm_, open);
       budget -= Add(*solved, open, scaled, told);
-      *indefinite = *indefinite || SawIndefinite(*solved);
+      positive_ = positive_ && !SawIndefinite(*solved);
       told->left = WhyLeft(*solved, watch.stalled());
       const bool through = std::all_of(solved->rhs.begin(), solved->rhs.end(), [](const auto& rhs) {
         return rhs.outcome == Outcome::kConverged;
@@ -595,6 +736,14 @@ class Ladder {
                    "or ask for a larger rtol";
     }
     best_.x = std::move(x_);
+    const auto best = std::min_element(
+        rungs_.begin(), rungs_.end(),
+        [](const Rung& x, const Rung& y) { return x.relative_residual < y.relative_residual; });
+    if (best != rungs_.end()) {
+      const Rung& by = AllConverged() ? rungs_.back() : *best;
+      out.best = by.kind;
+      out.scaled = by.scaled;
+    }
     out.solved = std::move(best_);
     out.rungs = std::move(rungs_);
     return out;
@@ -618,6 +767,7 @@ class Ladder {
   std::optional<Scaling> scaling_;
   CscMatrix scaled_;
   std::optional<Closest> closest_;
+  bool positive_ = false;  // as far as is known, A is definite
   bool stopped_ = false;
   std::vector<Rung> rungs_;
 };
@@ -631,14 +781,40 @@ bool MayClimb(const SolveResult& solved) {
   });
 }
 
+std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& c) {
+  for (Candidate& rung : Candidates(c, TakenForPositive(c))) {
+    if (rung.kind != kind) continue;
+    RungTerms terms{std::move(rung.spec), c.options, std::move(rung.name)};
+    Apply(rung, c, &terms.options);
+    return terms;
+  }
+  return std::nullopt;
+}
+
+std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked) {
+  Diagnosis any;
+  any.numerically_symmetric = true;
+  const SolveOptions options;
+  const LadderCase c{.a = {}, .diagnosis = any, .b = {}, .options = options};
+  std::vector<PreconditionerSpec> specs = {{.engine = EngineKind::kJacobi}};
+  for (const Candidate& rung : Candidates(c, /*positive=*/true)) {
+    if (rung.spec.engine == EngineKind::kNone) continue;
+    specs.push_back(rung.spec);
+    if (rung.spec.engine == EngineKind::kStaticSpai) {
+      specs.back().static_spai = asked.static_spai;
+    }
+  }
+  return specs;
+}
+
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context) {
-  const std::vector<Candidate> rungs =
-      Candidates(c, first.engine, first.method, /*indefinite=*/false);
-  if (rungs.empty()) return 0;
-  BuildEstimate estimate;
-  return LookAfter(SetupMs(engine, c, rungs[0], context, &estimate), rungs[0].inverse, c,
-                   first.method, first.nnz_m);
+  const bool positive = TakenForPositive(c);
+  for (const Candidate& rung : Candidates(c, positive)) {
+    if (rung.kind <= first.kind || !Fits(rung, positive)) continue;
+    return LookAfter(engine, c, rung, first.method, first.nnz_m, context);
+  }
+  return 0;
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,
@@ -646,6 +822,13 @@ Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResul
   return GuardMemory("AUTO's rungs", [&] {
     return Ladder(engine, c, sink, context).Run(std::move(solved), std::move(first));
   });
+}
+
+Result<LadderResult> ClimbFrom(const Engine& engine, const LadderCase& c,
+                               std::span<const double> x0, RungKind start, LadderSink& sink,
+                               const Context& context) {
+  return GuardMemory("AUTO's rungs",
+                     [&] { return Ladder(engine, c, sink, context).RunFrom(start, x0); });
 }
 
 }  // namespace spaid::kernels

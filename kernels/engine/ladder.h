@@ -1,31 +1,53 @@
-// AUTO's way on where its first choice does not solve a system: rung by rung to stronger
-// preconditioners and methods, from the best iterate so far. What is left, and when, follows from
-// residuals and counts alone, with no clock: the same request ends the same way.
+// AUTO's ladder: from the cheapest preconditioner and method rung by rung to stronger ones, each
+// from the best iterate so far. What is left, and when, follows from residuals and counts alone,
+// with no clock: the same request ends the same way.
 //
 //   const LadderCase c{a, diagnosis, b, options};
 //   StallWatch watch(options.rtol, [&] { return FirstLook(engine, c, first, context); },
 //                    options.max_iterations, progress, stop);
 //   ... the first rung's solve, with watch as its progress and watch.token() as its stop ...
 //   if (MayClimb(solved)) auto climbed = Climb(engine, c, std::move(solved), first, sink, context);
+//
+// or, where it is known what solved the pattern before: ClimbFrom(engine, c, {}, start, ...).
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/device.h"
 #include "kernels/base/status.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
 #include "kernels/engine/stall_watch.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
 
+// The rungs there are, from the bottom up.
+enum class RungKind {
+  kBottom,  // what AUTO resolves to (auto_engine.cc): Jacobi, or nothing
+  kMinres,
+  kFsai,
+  kAfsai,
+  kStaticSpai,
+  kDynamicSpai,
+  kLargeDynamicSpai,
+  kInverse
+};
+
 // One attempt, as it ended.
 struct Rung {
+  RungKind kind = RungKind::kBottom;
+  bool scaled = false;  // of A equilibrated, or matched and scaled
   EngineKind engine = EngineKind::kNone;
   Method method = Method::kAuto;
   std::string what;        // "dynamic SPAI (tol 0.1, 20 x 5) of A matched and scaled, GMRES(200)"
@@ -40,24 +62,35 @@ struct Rung {
 class LadderSink {
  public:
   virtual ~LadderSink() = default;
-  // A rung that takes up to so many host bytes is about to be entered. An error: it is not, and its
-  // text says why.
-  virtual Status Enter(const std::string& what, int64_t host_bytes) = 0;
+  // A rung that takes up to so many host bytes, and is predicted to take so long before it is
+  // judged, is about to be entered. An error: it is not, and its text says why.
+  virtual Status Enter(const std::string& what, int64_t host_bytes, double predicted_ms) = 0;
   virtual void OnRung(const Rung& rung) = 0;
 };
 
 struct LadderOptions {
   // The last rung takes the inverse, n² numbers, where n is at most this; 0: it is left out.
   int64_t max_inverse_n = 4000;
+  bool to_build = false;  // leaves out rungs that no engine builds
 };
 
 struct LadderCase {
   const CscView& a;  // with values
   const Diagnosis& diagnosis;
   std::span<const double> b;  // n x n_rhs
-  const SolveOptions&
-      options;  // method as the caller had it: kAuto, or the one that all rungs take
+  // Method as the caller had it: kAuto, or the one that all rungs take.
+  const SolveOptions& options;
   LadderOptions ladder = {};
+  // Of static SPAI, as the caller wants them.
+  StaticSpaiOptions static_spai = {};
+  // Where iterations run; set-ups and iterations are predicted for it.
+  Backend backend = Backend::kCpu;
+  // Solves A x = b with a rung's M where that need not be on the host, on context's terms; null:
+  // all solves are the host's.
+  std::function<Result<SolveResult>(const std::shared_ptr<const Preconditioner>& m,
+                                    std::span<const double> b, const SolveOptions& options,
+                                    const Context& context)>
+      solve_there = {};
 };
 
 struct LadderResult {
@@ -65,7 +98,22 @@ struct LadderResult {
   // figures of all rungs.
   SolveResult solved;
   std::vector<Rung> rungs;  // the first one too; the last one is whose solution that is
+  // The rung that ended it, or else came closest; and whether that is of A scaled.
+  RungKind best = RungKind::kBottom;
+  bool scaled = false;
 };
+
+// What a rung above the bottom is of, on the terms of `c`.
+struct RungTerms {
+  PreconditionerSpec spec;  // kNone: nothing that an engine builds
+  SolveOptions options;     // those of `c` with the rung's method and lengths
+  std::string name;
+};
+// Empty: A has no such rung.
+std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& c);
+
+// What AUTO, asked by `asked`, may build: of the bottom and of every rung that has an engine.
+std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked);
 
 // Whether `solved` ended in a way that another rung may mend; not where it converged or was told to
 // stop by others than its watch.
@@ -82,14 +130,21 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 // where the caller's method allows:
 //   - behind CG, unless A has shown itself indefinite: static FSAI, then FSAI on a pattern that
 //     grows, with CG;
-//   - dynamic SPAI of A equilibrated, or matched and scaled (kernels/sparse/scaling.h), a small one
-//     with IDR(8) and a large one with GMRES;
+//   - MINRES, where A is symmetric and not positive definite;
+//   - static SPAI, where A is not taken to be positive definite;
+//   - dynamic SPAI, a small one with IDR(8) and a large one with GMRES;
 //   - the inverse by LU, which GMRES refines;
 //   - at last what came closest once more, without a watch, by GMRES whose cycles grow.
-// Builds run on context.device, solves on the host. A rung whose build fails, or for which there is
-// no memory, is left with that error. A stop is an outcome, as of Engine::Solve, and ends the
-// ladder. Errors: those of Engine::Solve. Thread-safe.
+// All but FSAI are of A equilibrated, or matched and scaled, where that changes A
+// (kernels/sparse/scaling.h). Builds run on context.device, solves as LadderCase says. A rung whose
+// build fails, or for which there is no memory, is left with that error. A stop is an outcome, as
+// of Engine::Solve, and ends the ladder. Errors: those of Engine::Solve. Thread-safe.
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,
                            Rung first, LadderSink& sink, const Context& context);
+// The same from the rung `start` and from `x0`: n x n_rhs, or empty. Where A has no such rung, from
+// the next one that it has. Of kBottom it builds what AUTO resolves to.
+Result<LadderResult> ClimbFrom(const Engine& engine, const LadderCase& c,
+                               std::span<const double> x0, RungKind start, LadderSink& sink,
+                               const Context& context);
 
 }  // namespace spaid::kernels

@@ -72,12 +72,6 @@ class EnginePlan : public Plan {
   PlanFor for_;
 };
 
-// One that AUTO may come to.
-struct AutoCandidate {
-  PreconditionerSpec spec;
-  bool on_user_pattern = false;  // the pattern that came with the request is its own
-};
-
 // Immutable; thread-safe.
 class PreconditionerEngine {
  public:
@@ -108,10 +102,6 @@ class PreconditionerEngine {
                                                        const CscView& a,
                                                        const PatternView* user_pattern, PlanFor of,
                                                        const Context& context) const = 0;
-  // All that AUTO, asked by `spec`, may come to of this engine: its estimate bounds them all.
-  virtual std::vector<AutoCandidate> ForAuto(const PreconditionerSpec& /*spec*/) const {
-    return {};
-  }
 
  protected:
   explicit PreconditionerEngine(const EngineTraits& traits) : traits_(traits) {}

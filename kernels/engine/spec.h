@@ -21,11 +21,9 @@ struct PreconditionerSpec {
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
   DynamicSpaiOptions dynamic_spai = {};  // read for kDynamicSpai
-  // Read for kAuto, and reset by Resolve: of the solve that M is for its method (kAuto: what
-  // ResolveMethod makes of it), its right-hand sides, >= 1, and where it runs, build and all.
+  // Read for kAuto, and reset by Resolve: the method of the solve that M is for (kAuto: what
+  // ResolveMethod makes of it).
   Method method = Method::kAuto;
-  int64_t n_rhs = 1;
-  Backend backend = Backend::kCpu;
   // Bounds M where the pattern is prescribed: a plan that comes to more entries is refused
   // (RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE). 0: no limit. Not part of what a spec resolves to.
   int64_t max_nnz = 0;
@@ -42,8 +40,7 @@ struct PreconditionerSpec {
 // A spec in which nothing is AUTO any more (but local_solver, which is chosen per column).
 struct ResolvedSpec {
   PreconditionerSpec spec;
-  std::string reason;     // why AUTO chose so, in words and figures; empty where nothing was AUTO
-  double iterations = 0;  // of a right-hand side, as AUTO predicts them; 0: it did not
+  std::string reason;  // why AUTO chose so, in words and figures; empty where nothing was AUTO
 };
 
 // Whether time decides what a build becomes: then no two are the same.

@@ -274,14 +274,6 @@ class StaticSpai final : public PreconditionerEngine {
                                                const Context& context) const override {
     return PlanOfSpai::Make(spec, a, user_pattern, std::move(of), context);
   }
-
-  // With ensure_row where the diagonal has zeros.
-  std::vector<AutoCandidate> ForAuto(const PreconditionerSpec& spec) const override {
-    AutoCandidate as_asked{.spec = OwnOptions(spec), .on_user_pattern = true};
-    AutoCandidate ensure_row = as_asked;
-    ensure_row.spec.static_spai.pattern.ensure_row = true;
-    return {as_asked, ensure_row};
-  }
 };
 
 }  // namespace

@@ -175,8 +175,8 @@ void Unscale(const LinearOperator& a, const Prepared& prepared, Team* team) {
   }
 }
 
-// Makes the task for conduct(); false: b is zero, and so the solution is known. `whole`: what `b` is
-// the reached part of; may be null.
+// Makes the task for conduct(); false: b is zero, and so the solution is known. `whole`: what `b`
+// is the reached part of; may be null.
 bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<double> x,
              const Terms& common, const Reach* whole, Team* team, RhsResult* out,
              Prepared* prepared) {
@@ -203,9 +203,9 @@ bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<do
     system.b = prepared->scaled_b = Scaled(b, exponent);
     system.x0 = prepared->scaled_x0 = Scaled(x0, exponent);
     terms.b_norm = team->Norm(system.b);
-    terms.target = whole != nullptr ? std::ldexp(terms.target, exponent)
-                                    : std::max(options.rtol * terms.b_norm,
-                                               std::ldexp(options.atol, exponent));
+    terms.target = whole != nullptr
+                       ? std::ldexp(terms.target, exponent)
+                       : std::max(options.rtol * terms.b_norm, std::ldexp(options.atol, exponent));
   }
   if (x0.empty()) {
     std::fill(x.begin(), x.end(), 0.0);

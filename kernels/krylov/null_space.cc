@@ -210,9 +210,8 @@ Result<std::shared_ptr<const NullSpace>> MakeNullSpace(const CscView& a, const D
       return OfVectors(a, d, Constants(a.n_cols), "constants");
     case NullSpaceChoice::kGiven: {
       const int64_t count = static_cast<int64_t>(request.vectors.size()) / a.n_cols;
-      return OfVectors(
-          a, d, request.vectors,
-          std::to_string(count) + (count == 1 ? " given vector" : " given vectors"));
+      return OfVectors(a, d, request.vectors,
+                       std::to_string(count) + (count == 1 ? " given vector" : " given vectors"));
     }
   }
   return Made();
@@ -235,8 +234,8 @@ std::shared_ptr<const NullSpace> ScaledNullSpace(const NullSpace& space, const S
   std::vector<Array<double>> right, left;
   const bool carried =
       carry(
-          space.right(),
-          [&](const Array<double>& z, Array<double>& to) { ScaleGuess(s, z, to); }, &right) &&
+          space.right(), [&](const Array<double>& z, Array<double>& to) { ScaleGuess(s, z, to); },
+          &right) &&
       carry(
           space.left(),
           [&](const Array<double>& w, Array<double>& to) {

@@ -103,7 +103,8 @@ void Explain(double pair_asymmetry, Diagnosis& d) {
         "(as with pure Neumann conditions); a solve projects them out and says what of the "
         "right-hand side the matrix cannot reach, or fix one unknown.");
   } else if (d.constants_in_left_null_space) {
-    say("Every column sums to zero: the matrix is singular, and reaches right-hand sides alone that "
+    say("Every column sums to zero: the matrix is singular, and reaches right-hand sides alone "
+        "that "
         "sum to zero; a solve projects that out and says what it cannot reach, or give a sum of "
         "the unknowns in place of one equation.");
   } else if (d.zero_sum_rows.count > 0 && 2 * d.zero_sum_rows.count > d.n) {

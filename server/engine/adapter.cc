@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <optional>
+#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,13 +13,13 @@
 #include "kernels/base/parallel.h"
 #include "kernels/base/reasons.h"
 #include "kernels/engine/build_result.h"
-#include "kernels/krylov/operators.h"
 #include "kernels/sparse/preparation.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
 #include "server/engine/partial_matrix.h"
+#include "server/engine/reached_rhs.h"
 #include "server/engine/resolved_build.h"
 #include "server/sched/job.h"
 
@@ -78,9 +80,9 @@ class JobBridge : public kernels::ProgressSink, public kernels::Turn {
 // Takes the bytes of one rung at a time, and tells the job of those that are left.
 class JobRungs final : public kernels::LadderSink {
  public:
-  JobRungs(Job& job, ByteBudget& budget) : job_(job), budget_(budget) {}
+  JobRungs(Job& job, ByteBudget& budget, JobTurn* turn) : job_(job), budget_(budget), turn_(turn) {}
 
-  kernels::Status Enter(const std::string& what, int64_t host_bytes) override {
+  kernels::Status Enter(const std::string& what, int64_t host_bytes, double predicted_ms) override {
     share_.Release();
     auto share = budget_.Take(job_.tenant(), host_bytes);
     if (!share.ok()) {
@@ -88,6 +90,7 @@ class JobRungs final : public kernels::LadderSink {
                              "no memory for it: " + std::string(share.status().message()));
     }
     share_ = *std::move(share);
+    if (turn_ != nullptr) turn_->Expect(predicted_ms);
     job_.SetWhat(what);
     return {};
   }
@@ -96,6 +99,7 @@ class JobRungs final : public kernels::LadderSink {
  private:
   Job& job_;
   ByteBudget& budget_;
+  JobTurn* const turn_;
   BudgetShare share_;
 };
 
@@ -155,7 +159,8 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
   own += 2 + (nnz_m > 0 ? 1 : 0);
   // A null space, one vector of scratch for it, and what it leaves of right-hand sides and guesses,
   // twice where AUTO may climb.
-  if (options.null_space != nullptr) own += options.null_space->bytes() / (8 * a.n()) + 1 + 3 * n_rhs;
+  if (options.null_space != nullptr)
+    own += options.null_space->bytes() / (8 * a.n()) + 1 + 3 * n_rhs;
   // A GPU keeps its own, but takes up to four right-hand sides at once.
   return std::max(own, 2 * std::min<int64_t>(n_rhs, 4) + 1);
 }
@@ -236,56 +241,6 @@ absl::Status EngineAdapter::Probe(size_t device, size_t slot) const {
 
 int64_t EngineAdapter::DropKept(size_t device) const { return DropKeptIn(slots_[device]); }
 
-namespace {
-
-// AUTO's rungs are for what A reaches of right-hand sides that no x reaches to the tolerance: else it
-// would climb all of them for what none can reach.
-class ReachedRhs {
- public:
-  ReachedRhs(const kernels::NullSpace& space, std::span<const double> b,
-             const kernels::SolveOptions& options, int threads)
-      : space_(space), options_(options), team_(space.n(), threads) {
-    const auto n = static_cast<size_t>(space.n());
-    b_.assign(b.begin(), b.end());
-    for (size_t v = 0; v * n < b.size(); ++v) {
-      reaches_.push_back(kernels::SplitRhs(space, b.subspan(v * n, n), &team_));
-      if (reaches_[v].Beyond(options)) {
-        std::copy(reaches_[v].b.begin(), reaches_[v].b.end(), b_.begin() + v * n);
-      }
-      reaches_[v].b = {};
-    }
-  }
-
-  std::span<const double> b() const { return b_; }
-
-  // `solved`: of b(); of `whole`, afterwards.
-  void TellOf(const kernels::CscView& a, std::span<const double> whole,
-              kernels::SolveResult* solved) {
-    const kernels::ColumnOperator op(a);
-    const auto n = static_cast<size_t>(space_.n());
-    for (size_t v = 0; v < reaches_.size(); ++v) {
-      const std::span<double> x(solved->x.data() + v * n, n);
-      kernels::RhsResult& rhs = solved->rhs[v];
-      if (reaches_[v].Beyond(options_)) {
-        kernels::TellOfWhole(op, space_, whole.subspan(v * n, n), reaches_[v], options_, &team_, x,
-                             &rhs);
-      } else {
-        space_.RemoveRight(x, &team_);  // what rungs of a scaled A have left
-        rhs.unreachable = reaches_[v].norm > 0 ? reaches_[v].unreachable / reaches_[v].norm : 0;
-      }
-    }
-  }
-
- private:
-  const kernels::NullSpace& space_;
-  const kernels::SolveOptions& options_;
-  kernels::krylov::Team team_;
-  kernels::Array<double> b_;
-  std::vector<kernels::Reach> reaches_;
-};
-
-}  // namespace
-
 int64_t EngineAdapter::DropKeptIn(const std::vector<size_t>& devices) const {
   int64_t dropped = 0;
   for (const size_t d : devices) dropped += plans_.DropPool(d) + on_devices_.Drop(d);
@@ -354,10 +309,12 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
                             ".pattern_matrix"));
   }
   ResolvedBuild build;
-  if (a.pattern_only && for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
+  if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
     build.spec = spec.spec;
     build.choice.set_reason(
-        "AUTO chooses by the values, which are not here; the figures bound whatever it may choose");
+        "AUTO has not yet built on this pattern, and finds out by solves; the figures bound "
+        "whatever "
+        "it may come to");
   } else {
     if (a.pattern_only && !for_estimate) return ValuesNeeded("a build");
     const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
@@ -367,11 +324,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     if (!resolved.ok()) return ToAbsl(resolved.status());
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);
-    build.iterations = resolved->iterations;
   }
   build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto;
-  build.auto_for_gpu = spec.spec.engine == kernels::EngineKind::kAuto &&
-                       spec.spec.backend == kernels::Backend::kCuda;
   build.choice.set_engine(ToProto(build.spec.engine));
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
   build.regrow = engine.grows_pattern && spec.regrow;
@@ -628,37 +582,80 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
   const bool there = SolvesThere(index, *a, nnz_m, options);
+  const bool straight = ladder != nullptr && ladder->straight;
   kernels::SolveOptions as_asked = without_history;
   kernels::Rung first;
-  std::optional<kernels::StallWatch> watch;
   if (ladder != nullptr) {
-    as_asked.method = ladder->asked;
+    as_asked.method = ladder->asked.method;
+    as_asked.restart = ladder->asked.restart;
+    as_asked.shadow_vectors = ladder->asked.shadow_vectors;
+    first.kind = ladder->rung;
     first.engine = ladder->engine;
     first.method = options.method;
     first.nnz_m = nnz_m;
     first.setup_ms = ladder->setup_ms;
-    first.what = std::string(Name(ladder->engine)) + ", " + std::string(Name(options.method));
+    first.what = ladder->what;
   }
-  const bool projects = ladder != nullptr && options.null_space != nullptr;
   std::optional<ReachedRhs> reached;
-  if (projects) reached.emplace(*options.null_space, b, options, kernels::ResolveThreads(context.threads));
   const std::span<const double> whole = b;
-  if (projects) b = reached->b();
-  const kernels::LadderCase of{a->csc, a->diagnosis, b, as_asked, {options_.max_inverse_n}};
-  if (ladder != nullptr) {
-    const kernels::Context outer = context;
-    watch.emplace(
-        options.rtol, [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
-        (options.max_iterations + 1) / 2, context.progress, context.stop);
-    context.progress = &*watch;
-    context.stop = watch->token();
+  if (ladder != nullptr && options.null_space != nullptr) {
+    reached.emplace(*options.null_space, b, options, kernels::ResolveThreads(options_.threads));
+    b = reached->b();
   }
-  if (there) {
-    auto result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
-    if (ReasonOf(result.status()) == reason::kDeviceOutOfMemory) {
-      LogOutOfMemory(at.device, job, DropKeptIn({index}), result.status());
-      result = SolveThere(a, m, b, x0, without_history, context, job.tenant());
+  kernels::LadderCase of{.a = a->csc,
+                         .diagnosis = a->diagnosis,
+                         .b = b,
+                         .options = as_asked,
+                         .ladder = {options_.max_inverse_n}};
+  const auto solve_there =
+      [&](const std::shared_ptr<const kernels::Preconditioner>& with, std::span<const double> right,
+          std::span<const double> guess, const kernels::SolveOptions& terms,
+          const kernels::Context& where) -> absl::StatusOr<kernels::SolveResult> {
+    auto result = SolveThere(a, with, right, guess, terms, where, job.tenant());
+    if (ReasonOf(result.status()) != reason::kDeviceOutOfMemory) return result;
+    LogOutOfMemory(at.device, job, DropKeptIn({index}), result.status());
+    return SolveThere(a, with, right, guess, terms, where, job.tenant());
+  };
+  std::optional<kernels::StallWatch> watch;
+  if (ladder != nullptr) {
+    of.static_spai = ladder->static_spai;
+    if (at.device != kCpuName) {
+      of.backend = kernels::Backend::kCuda;
+      of.solve_there = [&](const std::shared_ptr<const kernels::Preconditioner>& with,
+                           std::span<const double> right, const kernels::SolveOptions& terms,
+                           const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
+        const int64_t entries =
+            with ? StoredEntries(with->kind(), a->n(), with->matrix().nnz()) : 0;
+        if (!SolvesThere(index, *a, entries, terms)) {
+          return engine_.Solve(a->csc, with.get(), right, {}, terms, where);
+        }
+        auto result = solve_there(with, right, {}, terms, where);
+        if (!result.ok()) {
+          return kernels::Status(static_cast<kernels::StatusCode>(result.status().raw_code()),
+                                 std::string(ReasonOf(result.status())),
+                                 std::string(result.status().message()));
+        }
+        return *std::move(result);
+      };
     }
+    if (!straight) {
+      const kernels::Context outer = context;
+      watch.emplace(
+          options.rtol, [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
+          (options.max_iterations + 1) / 2, context.progress, context.stop);
+      context.progress = &*watch;
+      context.stop = watch->token();
+    }
+  }
+  if (straight) {
+    JobRungs rungs(job, ladder_bytes_, at.turn);
+    auto climbed = kernels::ClimbFrom(engine_, of, x0, ladder->rung, rungs, context);
+    if (!climbed.ok()) return OfSolve(climbed.status());
+    solved.result = std::move(climbed->solved);
+    solved.rungs = std::move(climbed->rungs);
+    solved.rung = LearnedRung{climbed->best, climbed->scaled};
+  } else if (there) {
+    auto result = solve_there(m, b, x0, without_history, context);
     if (!result.ok()) return result.status();
     solved.result = *std::move(result);
   } else {
@@ -666,19 +663,21 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     if (!result.ok()) return OfSolve(result.status());
     solved.result = *std::move(result);
   }
-  if (ladder != nullptr && kernels::MayClimb(solved.result)) {
-    JobRungs rungs(job, ladder_bytes_);
-    first.solve_ms = solved.result.solve_ms;
-    for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
-    // Rungs are the host's work: on the CPU where that is among the devices.
-    const bool on_cpu = devices_[0].backend == kernels::Backend::kCpu;
-    auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
-                                  bridge.context(on_cpu ? 0 : static_cast<int>(index)));
-    if (!climbed.ok()) return OfSolve(climbed.status());
-    solved.result = std::move(climbed->solved);
-    if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
+  if (ladder != nullptr && !straight) {
+    solved.rung = LearnedRung{ladder->rung, false};
+    if (kernels::MayClimb(solved.result)) {
+      JobRungs rungs(job, ladder_bytes_, at.turn);
+      first.solve_ms = solved.result.solve_ms;
+      for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
+      auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
+                                    bridge.context(static_cast<int>(index)));
+      if (!climbed.ok()) return OfSolve(climbed.status());
+      solved.result = std::move(climbed->solved);
+      if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
+      solved.rung = LearnedRung{climbed->best, climbed->scaled};
+    }
   }
-  if (projects) reached->TellOf(a->csc, whole, &solved.result);
+  if (reached) reached->TellOf(a->csc, whole, &solved.result);
   bridge.EndSolve();
   const auto named = std::find(names_.begin(), names_.end(), at.device);
   solved.copy_bytes_per_second =
@@ -690,6 +689,42 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     }
   }
   return solved;
+}
+
+absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
+                                                 const kernels::SolveOptions& options,
+                                                 const kernels::StaticSpaiOptions& static_spai,
+                                                 const Assignment& at, Job& job) const {
+  constexpr uint64_t kSeed = 1;
+  constexpr double kRtol = 1e-6;
+  constexpr int64_t kMaxIterations = 2000;
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
+  JobBridge bridge(job, options_.threads, at.turn);
+  const auto n = static_cast<size_t>(a.n());
+  std::vector<double> b(n, 0.0);
+  std::mt19937_64 random(kSeed);
+  for (size_t j = 0; j < n; ++j) {
+    const double x = std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
+    for (int64_t p = a.csc.col_ptr[j]; p < a.csc.col_ptr[j + 1]; ++p) {
+      const auto entry = static_cast<size_t>(p);
+      b[static_cast<size_t>(a.csc.row_idx[entry])] += a.csc.values[entry] * x;
+    }
+  }
+  kernels::SolveOptions terms = options;
+  terms.rtol = kRtol;
+  terms.max_iterations = kMaxIterations;
+  terms.keep_history = false;
+  const kernels::LadderCase of{.a = a.csc,
+                               .diagnosis = a.diagnosis,
+                               .b = b,
+                               .options = terms,
+                               .ladder = {.max_inverse_n = 0, .to_build = true},
+                               .static_spai = static_spai};
+  JobRungs rungs(job, ladder_bytes_, at.turn);
+  auto climbed = kernels::ClimbFrom(engine_, of, {}, kernels::RungKind::kBottom, rungs,
+                                    bridge.context(static_cast<int>(index)));
+  if (!climbed.ok()) return ToAbsl(climbed.status());
+  return LearnedRung{climbed->best, climbed->scaled};
 }
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,

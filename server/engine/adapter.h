@@ -22,6 +22,7 @@
 #include "server/base/clock.h"
 #include "server/engine/convert.h"
 #include "server/engine/device_cache.h"
+#include "server/engine/learned_rungs.h"
 #include "server/engine/stored_types.h"
 #include "server/engine/streaming_checks.h"
 #include "server/sched/scheduler.h"
@@ -85,6 +86,8 @@ int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz);
 struct Solved {
   kernels::SolveResult result;
   std::vector<kernels::Rung> rungs;  // empty: AUTO did not climb, or was not asked
+  // Where AUTO was asked: what ended it, or came closest.
+  std::optional<LearnedRung> rung;
   double copy_bytes_per_second = 0;  // of where it was computed, as MeasureCopy found it
 };
 
@@ -148,11 +151,11 @@ class EngineAdapter {
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
   // The place of a build. One that can be a GPU's: there where the CPU would take long enough
-  // (EngineTraits::on_gpu), and longer than there, or AUTO counted on it, and its memory suffices,
-  // else on the CPU where that is among the devices. Memory suffices where it does with gather
-  // tables, or rows of G, made in waves; GPUs with room for all come first. All else is work of the
-  // host: the CPU's where that is among the devices, else done on the thread of any GPU's worker.
-  // Errors: RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device bytes),
+  // (EngineTraits::on_gpu), and longer than there, and its memory suffices, else on the CPU where
+  // that is among the devices. Memory suffices where it does with gather tables, or rows of G, made
+  // in waves; GPUs with room for all come first. All else is work of the host: the CPU's where that
+  // is among the devices, else done on the thread of any GPU's worker. Errors:
+  // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual: the least device bytes),
   // UNAVAILABLE/DEVICE_LOST.
   absl::StatusOr<Placement> Place(const ResolvedBuild& build,
                                   const kernels::BuildEstimate& estimate) const;
@@ -195,30 +198,39 @@ class EngineAdapter {
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                 const Matrix& a) const;
 
-  // What a solve of `a` projects out; null: nothing. O(nnz) time for each vector: not for a reactor's
-  // thread. Errors: those of kernels::MakeNullSpace.
+  // What a solve of `a` projects out; null: nothing. O(nnz) time for each vector: not for a
+  // reactor's thread. Errors: those of kernels::MakeNullSpace.
   absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> FindNullSpace(
       const Matrix& a, const kernels::NullSpaceRequest& request) const;
 
   // The terms on which a solve with AUTO's choice climbs on where that does not do.
   struct Ladder {
-    kernels::Method asked = kernels::Method::kAuto;  // by the caller
+    kernels::SolveOptions asked = {};  // by the caller
+    kernels::RungKind rung = kernels::RungKind::kBottom;
     kernels::EngineKind engine = kernels::EngineKind::kNone;
+    std::string what;                             // engine and method of `rung`, for people
+    kernels::StaticSpaiOptions static_spai = {};  // as asked
     double setup_ms = 0;
+    bool straight = false;  // to `rung`, of which the ladder makes all: `m` is null
   };
   // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. `at` names one
   // of device_names(): where that is a GPU with memory for it, A and M are laid out there, and
   // stay for the next solve; where a matrix of the job's tenant with A's pattern was, and is no
   // more, A's values take its place. Where the GPU is out of memory, what is kept there goes, and
   // it is tried once more. `ladder`: null, or AUTO made `m`: rungs that are left are reported to
-  // the job, and all but the first are the host's work; those of right-hand sides that no x reaches
-  // to the tolerance are for the part that is reached (SolveOptions::null_space). Errors: the
-  // kernels'.
+  // the job; those on A scaled are the host's work. Of right-hand sides that no x reaches to the
+  // tolerance rungs have the part that is reached (SolveOptions::null_space). Errors: the kernels'.
   absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
                                const std::shared_ptr<const kernels::Preconditioner>& m,
                                std::span<const double> b, std::span<const double> x0,
                                const kernels::SolveOptions& options, const Assignment& at, Job& job,
                                const Ladder* ladder = nullptr) const;
+
+  // The rung that solves A x = b of a random x to 1e-6, or comes closest, where nothing is known of
+  // A's pattern: AUTO's choice for a build. Reports to the job as a solve's rungs do.
+  absl::StatusOr<LearnedRung> Probe(const Matrix& a, const kernels::SolveOptions& options,
+                                    const kernels::StaticSpaiOptions& static_spai,
+                                    const Assignment& at, Job& job) const;
 
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
 

@@ -196,6 +196,18 @@ void SetFigures(const Figures& from, Message* to) {
   });
 }
 
+absl::StatusOr<bool> ParseLearned(const v1::AutoSpec& spec, const std::string& path) {
+  switch (spec.learned()) {
+    case v1::LEARNED_UNSPECIFIED:
+    case v1::LEARNED_ON:
+      return true;
+    case v1::LEARNED_OFF:
+      return false;
+    default:
+      return UnknownEnum(Path(path, "learned"), *v1::Learned_descriptor(), spec.learned());
+  }
+}
+
 // Refuses options that say something of A's own pattern beside one that replaces it.
 absl::Status CheckUserPattern(const ParsedSpec& parsed, std::string_view field) {
   if (parsed.pattern_matrix.empty()) return absl::OkStatus();
@@ -253,6 +265,10 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
   if (read(jacobi) && spec.jacobi().block_size() != 0) {
     parsed.spec.block_size = spec.jacobi().block_size();
   }
+  const FieldDescriptor& automatic = *wire::FindField(spec, "automatic");
+  if (read(automatic)) {
+    ASSIGN_OR_RETURN(parsed.learned, ParseLearned(spec.automatic(), Path(field, "automatic")));
+  }
   if (const kernels::Status bad = kernels::CheckSpec(parsed.spec); !bad.ok()) {
     std::string message = "jacobi";
     kernels::PreconditionerSpec::EachOptions(parsed.spec, [&](const char* name, const auto&) {
@@ -303,8 +319,8 @@ absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::strin
   }
   if (header.null_vectors() < 0 || header.null_vectors() > kernels::kMostNullVectors) {
     return Bad(reason::kBadNullSpace, Path(field, "null_vectors"),
-               absl::StrCat("is ", header.null_vectors(), "; give 1 to ",
-                            kernels::kMostNullVectors, ", or 0 for none"));
+               absl::StrCat("is ", header.null_vectors(), "; give 1 to ", kernels::kMostNullVectors,
+                            ", or 0 for none"));
   }
   if (header.null_vectors() > 0) {
     if (parsed.null_space != kernels::NullSpaceChoice::kAuto) {

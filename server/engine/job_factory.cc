@@ -14,10 +14,9 @@
 namespace spaid::server {
 namespace {
 
-// Iterations of all right-hand sides. `predicted`: of one, by AUTO; 0: by nobody.
-double PredictIterations(const Matrix& a, double predicted, const ParsedSolve& solve) {
-  const double each =
-      predicted > 0 ? predicted : kernels::GuessedIterations(static_cast<double>(a.n()));
+// Iterations of all right-hand sides.
+double PredictIterations(const Matrix& a, const ParsedSolve& solve) {
+  const double each = kernels::GuessedIterations(static_cast<double>(a.n()));
   return solve.rhs_count * std::min(each, static_cast<double>(solve.options.max_iterations));
 }
 
@@ -72,47 +71,83 @@ struct JobFactory::Prepared {
   kernels::BuildEstimate estimate;
   Placement placement;
   absl::Status refused;  // no device takes it: an error of the build, not of an estimate
+  kernels::StaticSpaiOptions static_spai;  // as asked, of AUTO
+  std::string pattern_key;                 // of A, for what is learned; empty: nothing shall be
+  // What solves with AUTO's choice take besides the caller's terms; empty: nothing.
+  std::optional<kernels::SolveOptions> terms;
+  bool learned = false;  // AUTO starts at what it learned
 };
 
 struct JobFactory::SolveWork {
   SolveRequest request;
-  std::optional<Prepared> prepared;                // where a spec was given
-  std::optional<Stored<Preconditioner>> found;     // that spec's, there already
-  std::string placement;                           // why it runs where it runs
-  bool on_gpu = false;                             // it was meant to
-  kernels::Method asked = kernels::Method::kAuto;  // by the caller; the request's is resolved
+  std::optional<Prepared> prepared;             // where a spec was given
+  std::optional<Stored<Preconditioner>> found;  // that spec's, there already
+  std::string placement;                        // why it runs where it runs
+  bool on_gpu = false;                          // it was meant to
+  kernels::SolveOptions asked;                  // by the caller; the request's are resolved
   // The request's options borrow it.
   std::shared_ptr<const kernels::NullSpace> null_space;
 };
 
-absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(const std::string& tenant, const Matrix& a,
-                                                         const v1::PreconditionerSpec& spec,
-                                                         const std::string& field,
-                                                         bool for_estimate,
-                                                         const kernels::StopToken& stop,
-                                                         const ParsedSolve* solve) const {
+absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
+    const std::string& tenant, const Matrix& a, const v1::PreconditionerSpec& spec,
+    const std::string& field, bool for_estimate, const kernels::StopToken& stop,
+    const ParsedSolve* solve, std::optional<LearnedRung> found) const {
   ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(spec, field));
-  if (parsed.spec.engine == kernels::EngineKind::kAuto) {
-    // AUTO counts with where a solve with Jacobi would run, which A's size alone decides.
-    const ParsedSolve one{.options = {.method = kernels::Method::kAuto}};
-    const ParsedSolve& for_solve = solve != nullptr ? *solve : one;
-    parsed.spec.method = for_solve.options.method;
-    parsed.spec.n_rhs = for_solve.rhs_count;
-    const double solve_ms = PredictIterations(a, 0, for_solve) *
-                            IterationMs(IterationOf(a, 0, parsed.spec.method),
-                                        kernels::Backend::kCpu, parts_.adapter->threads());
-    const Placement there = parts_.adapter->PlaceSolve(a, /*nnz_m=*/0, for_solve.rhs_count,
-                                                       for_solve.options, solve_ms);
-    parsed.spec.backend = there.on_gpu ? kernels::Backend::kCuda : kernels::Backend::kCpu;
-  }
   Prepared prepared;
+  const bool by_auto = parsed.spec.engine == kernels::EngineKind::kAuto;
   if (!parsed.pattern_matrix.empty()) {
     ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Get(tenant, parsed.pattern_matrix));
   }
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
+  std::string why;
+  kernels::RungKind rung = kernels::RungKind::kBottom;
+  if (by_auto) {
+    const kernels::SolveOptions options =
+        solve != nullptr ? solve->options : kernels::SolveOptions{};
+    parsed.spec.method = options.method;
+    prepared.static_spai = parsed.spec.static_spai;
+    std::optional<LearnedRung> known = found;
+    if (pattern == nullptr && !a.pattern_only && parsed.learned) {
+      prepared.pattern_key = a.pattern_fingerprint().ToBytes();
+      if (!known) known = learned_.Find(tenant, prepared.pattern_key, options.method);
+      prepared.learned = known.has_value();
+    }
+    if (known) {
+      rung = known->kind;
+      const std::vector<double> none;
+      const kernels::LadderCase of{.a = a.csc,
+                                   .diagnosis = a.diagnosis,
+                                   .b = none,
+                                   .options = options,
+                                   .ladder = {},
+                                   .static_spai = prepared.static_spai};
+      auto terms = kernels::TermsOf(rung, of);
+      // Where something is to be built, what solved without it is of no use.
+      if (terms && solve == nullptr && terms->spec.engine == kernels::EngineKind::kNone) {
+        terms.reset();
+        prepared.learned = false;
+      }
+      if (terms) {
+        const bool builds = solve == nullptr || !known->scaled;
+        parsed.spec = builds ? terms->spec : kernels::PreconditionerSpec{};
+        if (!builds) parsed.spec.engine = kernels::EngineKind::kNone;
+        parsed.pattern_matrix.clear();
+        prepared.terms = terms->options;
+        why = absl::StrCat(terms->name, ": ",
+                           found ? "a solve with a right-hand side of its own came to it"
+                                 : "it solved an earlier system on this pattern");
+      } else {
+        rung = kernels::RungKind::kBottom;
+      }
+    }
+  }
   auto build = parts_.adapter->Resolve(parsed, a, pattern, for_estimate, stop);
   if (!build.ok()) return WithFieldPrefix(build.status(), field);
   prepared.build = *std::move(build);
+  prepared.build.by_auto = by_auto;
+  prepared.build.rung = rung;
+  if (!why.empty()) prepared.build.choice.set_reason(why);
   auto estimate = parts_.adapter->Estimate(prepared.build, a, pattern, stop);
   if (!estimate.ok()) return WithFieldPrefix(estimate.status(), field);
   prepared.estimate = *estimate;
@@ -211,26 +246,57 @@ absl::StatusOr<Stored<Preconditioner>> JobFactory::BuildAndStore(const std::stri
   return Stored<Preconditioner>{.handle = "", .value = std::move(entry), .existed = false};
 }
 
+absl::Status JobFactory::CheckBuilds(const Prepared& prepared, const std::string& field) const {
+  if (prepared.build.spec.engine != kernels::EngineKind::kNone) return absl::OkStatus();
+  const std::string& why = prepared.build.choice.reason();
+  return MakeError(absl::StatusCode::kInvalidArgument, reason::kNothingToBuild,
+                   why.empty()
+                       ? absl::StrCat(field,
+                                      ".engine is NONE, which is no preconditioner; name an "
+                                      "engine, or AUTO")
+                       : absl::StrCat("AUTO chose NONE, which is no preconditioner (", why,
+                                      "); solve without one, or repair the matrix"))
+      .Field(field + ".engine");
+}
+
+absl::StatusOr<JobFactory::Prepared> JobFactory::ProbeFor(
+    const std::string& tenant, const Matrix& a, const v1::PreconditionerSpec& spec,
+    const std::string& field, const Prepared& asked, Job& job, const Assignment& at) const {
+  ASSIGN_OR_RETURN(const LearnedRung rung,
+                   parts_.adapter->Probe(a, {}, asked.static_spai, at, job));
+  if (const StopCause cause = job.stop_cause(); cause != StopCause::kNone) return StopError(cause);
+  if (!asked.pattern_key.empty()) {
+    learned_.Learn(tenant, asked.pattern_key, kernels::Method::kAuto, rung);
+  }
+  ASSIGN_OR_RETURN(Prepared prepared, Prepare(tenant, a, spec, field, /*for_estimate=*/false,
+                                              /*stop=*/{}, /*solve=*/nullptr, rung));
+  RETURN_IF_ERROR(CheckBuilds(prepared, field));
+  RETURN_IF_ERROR(prepared.refused);
+  RETURN_IF_ERROR(parts_.adapter->AdmitBuild(prepared.estimate));
+  RETURN_IF_ERROR(parts_.adapter->AdmitResult(prepared.estimate));
+  job.SetWhat(std::string(Name(prepared.build.spec.engine)));
+  if (at.turn != nullptr) at.turn->Expect(prepared.estimate.predicted_ms);
+  return prepared;
+}
+
 absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest request) {
   RETURN_IF_ERROR(parts_.matrices->CheckUse(request.tenant, request.matrix.handle));
   ASSIGN_OR_RETURN(Prepared made,
                    Prepare(request.tenant, *request.matrix.value, request.spec, request.field,
                            /*for_estimate=*/false, request.stop));
-  if (made.build.spec.engine == kernels::EngineKind::kNone) {
-    const std::string& why = made.build.choice.reason();
-    return MakeError(absl::StatusCode::kInvalidArgument, reason::kNothingToBuild,
-                     why.empty() ? absl::StrCat(request.field,
-                                                ".engine is NONE, which is no preconditioner; "
-                                                "name an engine, or AUTO")
-                                 : absl::StrCat("AUTO chose NONE, which is no preconditioner (",
-                                                why, "); solve without one, or repair the matrix"))
-        .Field(request.field + ".engine");
-  }
+  // AUTO that knows nothing of the pattern finds out in the job.
+  const bool probes = made.build.by_auto && !made.learned && !made.pattern &&
+                      request.matrix.value->diagnosis.empty_columns.count == 0;
+  if (!probes) RETURN_IF_ERROR(CheckBuilds(made, request.field));
   const auto prepared = std::make_shared<const Prepared>(std::move(made));
-  const std::string& content = prepared->build.content_key;
+  std::string content = prepared->build.content_key;
+  if (probes) {
+    absl::StrAppend(&content, "|auto|", request.spec.SerializeAsString(), request.matrix.handle);
+  }
 
   BuildTicket result;
   const auto existing = [&] {
+    if (probes) return false;
     result.ready = parts_.preconditioners->Find(request.tenant, content);
     return result.ready.has_value();
   };
@@ -253,11 +319,18 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
                               .nnz = request.matrix.value->csc.nnz()},
                              request.terms.limits, *parts_.clock);
     ticket.waiter = *ticket.job->Attach(attach);
-    const JobWork run = [this, tenant = request.tenant, matrix = request.matrix, prepared](
-                            Job& job, const Assignment& at) -> absl::Status {
+    const JobWork run = [this, tenant = request.tenant, matrix = request.matrix,
+                         spec = request.spec, field = request.field, probes,
+                         prepared](Job& job, const Assignment& at) -> absl::Status {
       auto outcome = std::make_shared<BuildOutcome>();
+      const Prepared* to_build = prepared.get();
+      std::optional<Prepared> chosen;
+      if (probes) {
+        ASSIGN_OR_RETURN(chosen, ProbeFor(tenant, *matrix.value, spec, field, *prepared, job, at));
+        to_build = &*chosen;
+      }
       ASSIGN_OR_RETURN(outcome->preconditioner,
-                       BuildAndStore(tenant, matrix, *prepared, /*must_store=*/true, job, at));
+                       BuildAndStore(tenant, matrix, *to_build, /*must_store=*/true, job, at));
       job.SetResult(std::move(outcome));
       return absl::OkStatus();
     };
@@ -337,12 +410,18 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
                      "engine NONE solves without a preconditioner)")
         .Field("header.preconditioning");
   }
-  work->asked = request.solve.options.method;
+  work->asked = request.solve.options;
+  if (work->prepared && work->prepared->terms) {
+    const kernels::SolveOptions& terms = *work->prepared->terms;
+    request.solve.options.method = terms.method;
+    request.solve.options.restart = terms.restart;
+    request.solve.options.shadow_vectors = terms.shadow_vectors;
+  }
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
   ASSIGN_OR_RETURN(work->null_space,
-                   parts_.adapter->FindNullSpace(a, {.choice = request.solve.null_space,
-                                                     .vectors = request.null_vectors}));
+                   parts_.adapter->FindNullSpace(
+                       a, {.choice = request.solve.null_space, .vectors = request.null_vectors}));
   request.null_vectors = {};
   request.solve.options.null_space = work->null_space.get();
   const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
@@ -353,8 +432,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   estimate.host_bytes =
       std::max(estimate.host_bytes,
                built + parts_.adapter->SolveHostBytes(a, stored_m, n_rhs, request.solve.options));
-  const double iterations =
-      PredictIterations(a, work->prepared ? work->prepared->build.iterations : 0, request.solve);
+  const double iterations = PredictIterations(a, request.solve);
   const kernels::SolveWork iteration = IterationOf(a, stored_m, request.solve.options.method);
   const int threads = parts_.adapter->threads();
   estimate.iterations = iterations;
@@ -420,6 +498,18 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   return ticket;
 }
 
+void JobFactory::Learn(const SolveWork& work, const kernels::SolveResult& solved,
+                       LearnedRung rung) const {
+  const bool converged = std::all_of(
+      solved.rhs.begin(), solved.rhs.end(),
+      [](const kernels::RhsResult& rhs) { return rhs.outcome == kernels::Outcome::kConverged; });
+  // What did well at the bottom needs no memory, and what did not do is not to be begun with.
+  if (!converged) rung = {};
+  const Prepared& prepared = *work.prepared;
+  if (rung.kind == kernels::RungKind::kBottom && !prepared.learned) return;
+  learned_.Learn(work.request.tenant, prepared.pattern_key, work.asked.method, rung);
+}
+
 absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& at) const {
   SolveRequest& request = work.request;
   auto outcome = std::make_shared<SolveOutcome>();
@@ -440,9 +530,17 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
                                         /*must_store=*/false, job, at));
     }
   }
-  EngineAdapter::Ladder ladder{.asked = work.asked, .engine = kernels::EngineKind::kNone};
+  EngineAdapter::Ladder ladder;
+  ladder.asked = work.asked;
   const bool by_auto = work.prepared && work.prepared->build.by_auto;
   if (m) ladder.engine = m->value->kernel->kind();
+  if (by_auto) {
+    ladder.rung = work.prepared->build.rung;
+    ladder.static_spai = work.prepared->static_spai;
+    ladder.straight = ladder.rung != kernels::RungKind::kBottom && !m;
+    ladder.what =
+        std::string(Name(ladder.engine)) + ", " + std::string(Name(request.solve.options.method));
+  }
   const v1::Timings so_far = job.timings();
   ladder.setup_ms = so_far.plan_ms() + so_far.build_ms() + so_far.assemble_ms();
   ASSIGN_OR_RETURN(Solved there,
@@ -451,6 +549,7 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
                                          by_auto ? &ladder : nullptr));
   kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
+  if (by_auto && !work.prepared->pattern_key.empty()) Learn(work, solved, *there.rung);
 
   std::vector<v1::RhsOutcome> outcomes;
   for (const kernels::RhsResult& rhs : solved.rhs) outcomes.push_back(ToProto(rhs));

@@ -51,6 +51,7 @@ class JobFactory {
     JobTable* jobs = nullptr;
     const Clock* clock = &RealClock();
     Metrics* metrics = nullptr;  // may be null
+    ShareRules shares = {};      // of what is learned
   };
 
   // The terms on which a job is requested.
@@ -84,8 +85,8 @@ class JobFactory {
     std::optional<Stored<Preconditioner>> preconditioner;
     std::optional<v1::PreconditionerSpec> spec;
     ParsedSolve solve;
-    kernels::Array<double> b;   // n x rhs_count
-    kernels::Array<double> x0;  // the same, or empty
+    kernels::Array<double> b;                  // n x rhs_count
+    kernels::Array<double> x0;                 // the same, or empty
     kernels::Array<double> null_vectors = {};  // n x solve.null_vectors
     // What these and the solution count for; kept until the result dies.
     BudgetShare share;
@@ -102,7 +103,7 @@ class JobFactory {
     v1::EngineChoice choice;
   };
 
-  explicit JobFactory(Parts parts) : parts_(parts) {}
+  explicit JobFactory(Parts parts) : parts_(parts), learned_(parts.shares) {}
 
   // Finds, joins or queues a build. Errors: ParseSpec's, Resolve's, BUILD_TOO_LARGE,
   // NOTHING_TO_BUILD (ENGINE_KIND_NONE), VALUES_NEEDED, NOT_FOUND (the spec's pattern_matrix),
@@ -122,10 +123,20 @@ class JobFactory {
   struct Prepared;  // a spec on a matrix, ready to build
   struct SolveWork;
   // Resolves, estimates and places a build. `solve`: the one that it is for; null: none is known.
+  // AUTO: of the rung `found`, or else of the one that was learned.
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
                                    const v1::PreconditionerSpec& spec, const std::string& field,
                                    bool for_estimate, const kernels::StopToken& stop,
-                                   const ParsedSolve* solve = nullptr) const;
+                                   const ParsedSolve* solve = nullptr,
+                                   std::optional<LearnedRung> found = {}) const;
+  // NOTHING_TO_BUILD where the engine is NONE.
+  absl::Status CheckBuilds(const Prepared& prepared, const std::string& field) const;
+  // Finds out in the build's job what AUTO shall build, and learns it. `asked`: as AUTO resolved.
+  absl::StatusOr<Prepared> ProbeFor(const std::string& tenant, const Matrix& a,
+                                    const v1::PreconditionerSpec& spec, const std::string& field,
+                                    const Prepared& asked, Job& job, const Assignment& at) const;
+  // Remembers what solved A's pattern, or that nothing did.
+  void Learn(const SolveWork& work, const kernels::SolveResult& solved, LearnedRung rung) const;
   absl::Status RunSolve(SolveWork& work, Job& job, const Assignment& at) const;
   // Builds and stores; the work of a build's job, and the first half of a solve's. `must_store`
   // false: where the store has no room, the result comes without a handle, and its quality warns.
@@ -139,6 +150,7 @@ class JobFactory {
 
   Parts parts_;
   JobCoalescer coalescer_;
+  mutable LearnedRungs learned_;
 };
 
 }  // namespace spaid::server

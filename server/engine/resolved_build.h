@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "kernels/engine/ladder.h"
 #include "kernels/engine/spec.h"
 #include "spaid/v1/preconditioner_spec.pb.h"
 
@@ -14,6 +15,7 @@ struct ParsedSpec {
   kernels::PreconditionerSpec spec;
   std::string pattern_matrix;  // handle of the base pattern; empty: the engine's own
   bool regrow = false;         // of what grows: on no pattern that an earlier build grew
+  bool learned = true;         // AUTO: start at what solved the pattern before
 };
 
 // A spec on a matrix in which AUTO is decided.
@@ -22,12 +24,13 @@ struct ResolvedBuild {
   v1::PreconditionerSpec proto;  // the same, as the wire shows it
   v1::EngineChoice choice;
   // By fingerprints; empty of an estimate, and of kNone.
-  std::string plan_key;       // pattern, base pattern, spec: what a plan depends on
-  std::string content_key;    // matrix with values, base pattern, spec: what a result depends on
-  bool regrow = false;        // on no cached plan; the one that it leaves is cached
-  bool auto_for_gpu = false;  // AUTO chose it by the costs of a GPU
-  bool by_auto = false;   // AUTO chose it: a solve may climb on from it (kernels/engine/ladder.h)
-  double iterations = 0;  // of a right-hand side, as AUTO predicts them; 0: it did not
+  std::string plan_key;     // pattern, base pattern, spec: what a plan depends on
+  std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
+  bool regrow = false;      // on no cached plan; the one that it leaves is cached
+  bool by_auto = false;     // AUTO chose it: a solve may climb on from it
+  // The rung that it is of (kernels/engine/ladder.h), where AUTO chose it. One that no engine
+  // builds alone has spec kNone: the ladder makes what it takes.
+  kernels::RungKind rung = kernels::RungKind::kBottom;
 };
 
 }  // namespace spaid::server

@@ -44,12 +44,11 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     const int64_t null_size = n_locked() * solve_.null_vectors;
     const int64_t bytes = (arrays * size + null_size) * 8;
     if (const int64_t limit = backend_->rhs_budget().limit(); bytes > limit) {
-      return MakeError(
-                 absl::StatusCode::kResourceExhausted, reason::kRhsTooLarge,
-                 absl::StrCat(solve_.rhs_count, " right-hand sides of ", n_locked(),
-                              " numbers, with guess", null_size > 0 ? ", null vectors" : "",
-                              " and solution, take ", bytes,
-                              " bytes; the limit is ", limit, " (--rhs-bytes); send fewer at once"))
+      return MakeError(absl::StatusCode::kResourceExhausted, reason::kRhsTooLarge,
+                       absl::StrCat(solve_.rhs_count, " right-hand sides of ", n_locked(),
+                                    " numbers, with guess", null_size > 0 ? ", null vectors" : "",
+                                    " and solution, take ", bytes, " bytes; the limit is ", limit,
+                                    " (--rhs-bytes); send fewer at once"))
           .Field("header.rhs_count")
           .Meta("actual", bytes)
           .Meta("limit", limit);
@@ -111,24 +110,25 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   absl::Status CheckComplete() override {
     if (!b_->complete()) return WrongLength(*b_, "rhs", "", b_->received());
     if (x0_ && !x0_->complete()) return WrongLength(*x0_, "initial_guess", "", x0_->received());
-    if (null_ && !null_->complete()) return WrongLength(*null_, "null_space", "", null_->received());
+    if (null_ && !null_->complete())
+      return WrongLength(*null_, "null_space", "", null_->received());
     return absl::OkStatus();
   }
 
   absl::StatusOr<Started> Submit() override {
-    ASSIGN_OR_RETURN(auto ticket, backend_->job_factory().StartSolve(
-                                      {.tenant = tenant(),
-                                       .matrix = *matrix_,
-                                       .preconditioner = std::move(preconditioner_),
-                                       .spec = std::move(spec_),
-                                       .solve = solve_,
-                                       .b = b_->Take(),
-                                       .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
-                                       .null_vectors =
-                                           null_ ? null_->Take() : kernels::Array<double>(),
-                                       .share = std::move(share_),
-                                       .terms = terms_,
-                                       .stop = stop()}));
+    ASSIGN_OR_RETURN(auto ticket,
+                     backend_->job_factory().StartSolve(
+                         {.tenant = tenant(),
+                          .matrix = *matrix_,
+                          .preconditioner = std::move(preconditioner_),
+                          .spec = std::move(spec_),
+                          .solve = solve_,
+                          .b = b_->Take(),
+                          .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
+                          .null_vectors = null_ ? null_->Take() : kernels::Array<double>(),
+                          .share = std::move(share_),
+                          .terms = terms_,
+                          .stop = stop()}));
     return Started{std::move(ticket.job), std::move(ticket.waiter)};
   }
 

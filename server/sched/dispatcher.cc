@@ -430,6 +430,13 @@ std::optional<TimePoint> Dispatcher::TurnEnds(uint64_t id) const {
          std::chrono::duration_cast<TimePoint::duration>(Milliseconds(TurnMs(it->second)));
 }
 
+void Dispatcher::Expect(uint64_t id, double more_ms, TimePoint now) {
+  const auto it = running_.find(id);
+  if (it == running_.end()) return;
+  Running& running = it->second;
+  running.expected_ms = running.ran_ms + ToMs(now - running.since) + more_ms;
+}
+
 void Dispatcher::Pause(uint64_t id, TimePoint now) {
   Running& running = running_.at(id);
   Work again = running.work;

@@ -122,6 +122,8 @@ class Dispatcher {
   // Returns when a running job's turn is over, after which it is paused if others wait; none:
   // never.
   std::optional<TimePoint> TurnEnds(uint64_t id) const;
+  // A running job is expected to take so much longer from now on.
+  void Expect(uint64_t id, double more_ms, TimePoint now);
   // Takes back the slots of a running job whose turn is over; Dispatch starts it again in its next
   // turn.
   void Pause(uint64_t id, TimePoint now);

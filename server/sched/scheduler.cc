@@ -191,6 +191,11 @@ bool Scheduler::Core::StartThreadLocked(Worker* worker) {
 }
 
 // The job's thread waits with all that it holds; another one takes its place in the slot.
+void Scheduler::Core::Expect(Worker& worker, double more_ms) {
+  std::lock_guard lock(mutex_);
+  dispatcher_.Expect(worker.running_id, more_ms, Now());
+}
+
 void Scheduler::Core::Yield(Worker& worker) {
   std::vector<News> news;
   {

@@ -40,6 +40,8 @@ class JobTurn {
   // Leaves the slot to others; returns with the next turn, or when the job was told to stop. Called
   // on the thread that runs the work, which then holds nothing that others' work needs.
   virtual void Yield() = 0;
+  // Says that the job, which was to be at its end about now, takes so much longer.
+  virtual void Expect(double more_ms) = 0;
 };
 
 // Tells where a job runs, by names of SchedulerOptions::dispatch.devices.

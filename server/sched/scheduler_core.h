@@ -107,6 +107,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
       return core.others_wait_.load(std::memory_order_relaxed) && core.Now() >= turn_ends;
     }
     void Yield() override { core.Yield(*this); }
+    void Expect(double more_ms) override { core.Expect(*this, more_ms); }
 
     Core& core;
     const size_t index, device, slot;  // where it works
@@ -160,6 +161,7 @@ class Scheduler::Core : public std::enable_shared_from_this<Scheduler::Core> {
   Worker* FreeWorkerLocked(size_t device, size_t slot);
   bool StartThreadLocked(Worker* worker);
   void Yield(Worker& worker);
+  void Expect(Worker& worker, double more_ms);
   Worker* PausedLocked(const Job* job) const;
   void TellOthersLocked();
   absl::Status AdmitDetachedLocked(const std::string& tenant) const;

@@ -142,6 +142,8 @@ constexpr EngineTraits TraitsOf(Engine engine) {
   return {};
 }
 enum class LocalSolver { kAuto, kQr, kGram };
+// Whether AUTO begins with what solved a system on the same pattern before.
+enum class Learned { kOn, kOff };
 // Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
@@ -168,8 +170,9 @@ enum class JobKind { kBuild, kSolve };
 enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
-std::string_view Name(Engine), Name(LocalSolver), Name(ThreadStrategy), Name(Method),
-    Name(Precision), Name(NullSpace), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
+std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy), Name(Method),
+    Name(Precision), Name(NullSpace), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind),
+    Name(Stage);
 
 // Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
 // visit(name, member) for each, by its name on the wire, which is that in spaidctl's JSON, too.
@@ -214,9 +217,10 @@ struct Diagnosis {
         self.structural_rank, "not_dominant_rows", self.not_dominant_rows, "zero_sum_rows",
         self.zero_sum_rows, "constants_in_null_space", self.constants_in_null_space,
         "zero_sum_columns", self.zero_sum_columns, "constants_in_left_null_space",
-        self.constants_in_left_null_space, "dense_rows", self.dense_rows, "dense_columns", self.dense_columns, "max_row_entries",
-        self.max_row_entries, "max_column_entries", self.max_column_entries, "min_abs_value",
-        self.min_abs_value, "max_abs_value", self.max_abs_value, "findings", self.findings);
+        self.constants_in_left_null_space, "dense_rows", self.dense_rows, "dense_columns",
+        self.dense_columns, "max_row_entries", self.max_row_entries, "max_column_entries",
+        self.max_column_entries, "min_abs_value", self.min_abs_value, "max_abs_value",
+        self.max_abs_value, "findings", self.findings);
   }
 };
 
@@ -302,7 +306,8 @@ struct PreconditionerSpec {
   double post_filter = 0;
   LocalSolver local_solver = LocalSolver::kAuto;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
-  int block_size = 1;  // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
+  int block_size = 1;              // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
+  Learned learned = Learned::kOn;  // kAuto
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
   // But for `engine`. Those of fsai and dynamic_spai by themselves.
@@ -312,7 +317,8 @@ struct PreconditionerSpec {
                    "pattern_matrix", self.pattern_matrix, "ensure_row", self.ensure_row,
                    "row_match", self.row_match, "post_filter", self.post_filter, "local_solver",
                    self.local_solver, "thread_strategy", self.thread_strategy, "block_size",
-                   self.block_size, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai);
+                   self.block_size, "learned", self.learned, "fsai", self.fsai, "dynamic_spai",
+                   self.dynamic_spai);
   }
 };
 

@@ -60,13 +60,13 @@ TEST(NullSpaceEngine, EveryEnginesMDoes) {
     std::vector<EngineKind> engines;
     std::vector<Method> methods;
   };
-  const Case cases[] = {{Closed(12, 10),
-                         {EngineKind::kJacobi, EngineKind::kFsai, EngineKind::kAfsai},
-                         {Method::kCg, Method::kMinres, Method::kBicgstab, Method::kGmres,
-                          Method::kIdr}},
-                        {Closed(12, 10, 0.7),
-                         {EngineKind::kJacobi, EngineKind::kStaticSpai, EngineKind::kDynamicSpai},
-                         {Method::kBicgstab, Method::kGmres, Method::kIdr}}};
+  const Case cases[] = {
+      {Closed(12, 10),
+       {EngineKind::kJacobi, EngineKind::kFsai, EngineKind::kAfsai},
+       {Method::kCg, Method::kMinres, Method::kBicgstab, Method::kGmres, Method::kIdr}},
+      {Closed(12, 10, 0.7),
+       {EngineKind::kJacobi, EngineKind::kStaticSpai, EngineKind::kDynamicSpai},
+       {Method::kBicgstab, Method::kGmres, Method::kIdr}}};
   for (const Case& c : cases) {
     const Diagnosis d = Diagnose(c.a);
     const auto space = MakeNullSpace(c.a, d, {});
@@ -131,7 +131,7 @@ TEST(NullSpaceEngine, OfAnotherMatrixIsIgnored) {
 TEST(NullSpaceEngine, ReachesTheRungsOfTheLadder) {
   class Quiet final : public LadderSink {
    public:
-    Status Enter(const std::string&, int64_t) override { return {}; }
+    Status Enter(const std::string&, int64_t, double) override { return {}; }
     void OnRung(const Rung&) override {}
   };
   const auto engine = MakeCpuEngine();
@@ -149,8 +149,7 @@ TEST(NullSpaceEngine, ReachesTheRungsOfTheLadder) {
   first.engine = EngineKind::kJacobi;
   first.method = Method::kCg;
   Quiet sink;
-  const auto climbed =
-      Climb(*engine, {a, d, reach.b, options}, std::move(solved), first, sink, {});
+  const auto climbed = Climb(*engine, {a, d, reach.b, options}, std::move(solved), first, sink, {});
   ASSERT_TRUE(climbed.ok()) << climbed.status().message();
   EXPECT_THAT(climbed->rungs, SizeIs(2));
   EXPECT_EQ(climbed->solved.rhs[0].outcome, Outcome::kConverged);

@@ -172,8 +172,8 @@ TEST(NullSpace, BeyondTheRangeOfSquares) {
   const CscMatrix a = Rows({{1, -1}, {-1, 1}});
   const Space space = Find(a);
   for (const double scale : {1e-200, 1e200}) {
-    const SolveResult r = MustSolve(a, nullptr, Vector{3 * scale, -scale, scale, -scale},
-                                    With(space, Method::kCg));
+    const SolveResult r =
+        MustSolve(a, nullptr, Vector{3 * scale, -scale, scale, -scale}, With(space, Method::kCg));
     EXPECT_EQ(r.rhs[0].outcome, Outcome::kStagnated);
     EXPECT_NEAR(r.x[0] / scale, 1, 1e-14);
     EXPECT_NEAR(r.rhs[0].unreachable, std::sqrt(0.2), 1e-14);
@@ -210,8 +210,8 @@ TEST(NullSpace, SymmetricSystemsAreLeastSquaresOfLeastNorm) {
         const std::string what = Name(method) + (m != nullptr ? ", Jacobi" : "");
         SolveResult r = MustSolve(a, m, b, With(space, method, 1e-11));
         EXPECT_EQ(r.rhs[0].outcome, Outcome::kStagnated) << what;
-        EXPECT_NEAR(r.rhs[0].true_residual, oracle::LeastSquaresResidual(oracle::ToDense(a), b, 1e-10),
-                    1e-9)
+        EXPECT_NEAR(r.rhs[0].true_residual,
+                    oracle::LeastSquaresResidual(oracle::ToDense(a), b, 1e-10), 1e-9)
             << what << r.rhs[0].detail;
         EXPECT_NEAR(r.rhs[0].unreachable * Norm(b), r.rhs[0].true_residual, 1e-9) << what;
         for (size_t i = 0; i < least.size(); ++i) EXPECT_NEAR(r.x[i], least[i], 1e-8) << what;
@@ -226,7 +226,8 @@ TEST(NullSpace, SymmetricSystemsAreLeastSquaresOfLeastNorm) {
 
 TEST(NullSpace, OfANonsymmetricMatrixTheLeftOneMayBeUnknown) {
   constexpr int64_t kN = 20;
-  const std::vector<Vector> right = RandomOrthonormal(kN, 2, 41), left = RandomOrthonormal(kN, 2, 43);
+  const std::vector<Vector> right = RandomOrthonormal(kN, 2, 41),
+                            left = RandomOrthonormal(kN, 2, 43);
   const CscMatrix a =
       Projected(oracle::ToDense(oracle::RandomIrregular(kN, 5, 9)), left, right, kN);
   const Space space = Given(a, Columns(right));
@@ -255,8 +256,8 @@ TEST(NullSpace, VectorsOfBothSidesCountForBoth) {
   for (const Method method : {Method::kBicgstab, Method::kGmres, Method::kIdr}) {
     const SolveResult r = MustSolve(a, nullptr, b, With(space, method, 1e-11));
     EXPECT_EQ(r.rhs[0].outcome, Outcome::kStagnated) << Name(method);
-    EXPECT_NEAR(r.rhs[0].true_residual,
-                oracle::LeastSquaresResidual(oracle::ToDense(a), b, 1e-10), 1e-8)
+    EXPECT_NEAR(r.rhs[0].true_residual, oracle::LeastSquaresResidual(oracle::ToDense(a), b, 1e-10),
+                1e-8)
         << Name(method) << r.rhs[0].detail;
   }
 }
