@@ -192,8 +192,8 @@ TEST_F(Cli, SingularSystemsAreSolvedAsFarAsTheyCanBe) {
   ASSERT_FALSE(cli::WriteVectors(ones_file, a.n, 1, ones));
 
   for (const std::string engine : {"auto", "jacobi", "fsai", "static-spai"}) {
-    const json solved = RunJson(
-        {"solve", a_file, "--rhs=" + b_file, "--engine=" + engine, "--out=" + x_file});
+    const json solved =
+        RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=" + engine, "--out=" + x_file});
     EXPECT_EQ(solved.at("outcome"), "CONVERGED") << engine;
     EXPECT_EQ(solved.at("null_space"), "constants");
     EXPECT_LE(solved.at("unreachable").get<double>(), 1e-14);
@@ -204,19 +204,19 @@ TEST_F(Cli, SingularSystemsAreSolvedAsFarAsTheyCanBe) {
     EXPECT_NEAR(sum, 0, 1e-9) << engine;
 
     // √n of ‖b + 1‖ cannot be reached; AUTO does not climb for it.
-    const json stuck =
-        RunJson({"solve", a_file, "--rhs=" + shifted_file, "--engine=" + engine}, 3);
+    const json stuck = RunJson({"solve", a_file, "--rhs=" + shifted_file, "--engine=" + engine}, 3);
     EXPECT_EQ(stuck.at("outcome"), "STAGNATED") << engine;
     const double b_norm = std::sqrt(std::inner_product(b.begin(), b.end(), b.begin(), 0.0));
-    const double share = std::sqrt(double{kNx * kNy}) / std::hypot(std::sqrt(double{kNx * kNy}), b_norm);
+    const double share =
+        std::sqrt(double{kNx * kNy}) / std::hypot(std::sqrt(double{kNx * kNy}), b_norm);
     EXPECT_NEAR(stuck.at("unreachable").get<double>(), share, 1e-9) << engine;
     EXPECT_NEAR(stuck.at("true_relative_residual").get<double>(), share, 1e-7);
     EXPECT_THAT(stuck.at("detail").get<std::string>(), HasSubstr("that no x reaches"));
     EXPECT_THAT(stuck.at("detail").get<std::string>(), HasSubstr("the rest is solved to"));
     EXPECT_EQ(stuck.at("rungs").size(), 0u) << stuck.at("rungs");
   }
-  const json given = RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=jacobi",
-                              "--null-space=" + ones_file});
+  const json given =
+      RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=jacobi", "--null-space=" + ones_file});
   EXPECT_EQ(given.at("null_space"), "1 given vector");
   EXPECT_EQ(RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=jacobi", "--null-space=none"})
                 .at("null_space"),

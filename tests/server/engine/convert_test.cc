@@ -305,9 +305,10 @@ TEST(ParseSolveTest, ReadsAndDefaults) {
 TEST(ParseSolveTest, ReadsTheNullSpace) {
   using kernels::NullSpaceChoice;
   EXPECT_EQ(ParseSolve(Header(), "header")->null_space, NullSpaceChoice::kAuto);
-  for (const auto& [sent, read] : {std::pair{v1::NULL_SPACE_AUTO, NullSpaceChoice::kAuto},
-                                   std::pair{v1::NULL_SPACE_NONE, NullSpaceChoice::kNone},
-                                   std::pair{v1::NULL_SPACE_CONSTANTS, NullSpaceChoice::kConstants}}) {
+  for (const auto& [sent, read] :
+       {std::pair{v1::NULL_SPACE_AUTO, NullSpaceChoice::kAuto},
+        std::pair{v1::NULL_SPACE_NONE, NullSpaceChoice::kNone},
+        std::pair{v1::NULL_SPACE_CONSTANTS, NullSpaceChoice::kConstants}}) {
     v1::SolveHeader header = Header();
     header.set_null_space(sent);
     EXPECT_EQ(ParseSolve(header, "header")->null_space, read);
