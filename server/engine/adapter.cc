@@ -692,7 +692,6 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
 }
 
 absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
-                                                 const kernels::SolveOptions& options,
                                                  const kernels::StaticSpaiOptions& static_spai,
                                                  const Assignment& at, Job& job) const {
   constexpr uint64_t kSeed = 1;
@@ -710,7 +709,8 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
       b[static_cast<size_t>(a.csc.row_idx[entry])] += a.csc.values[entry] * x;
     }
   }
-  kernels::SolveOptions terms = options;
+  kernels::SolveOptions terms;
+  terms.method = kernels::Method::kAuto;
   terms.rtol = kRtol;
   terms.max_iterations = kMaxIterations;
   terms.keep_history = false;

@@ -228,8 +228,7 @@ class EngineAdapter {
 
   // The rung that solves A x = b of a random x to 1e-6, or comes closest, where nothing is known of
   // A's pattern: AUTO's choice for a build. Reports to the job as a solve's rungs do.
-  absl::StatusOr<LearnedRung> Probe(const Matrix& a, const kernels::SolveOptions& options,
-                                    const kernels::StaticSpaiOptions& static_spai,
+  absl::StatusOr<LearnedRung> Probe(const Matrix& a, const kernels::StaticSpaiOptions& static_spai,
                                     const Assignment& at, Job& job) const;
 
   ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }

@@ -104,7 +104,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   kernels::RungKind rung = kernels::RungKind::kBottom;
   if (by_auto) {
     const kernels::SolveOptions options =
-        solve != nullptr ? solve->options : kernels::SolveOptions{};
+        solve != nullptr ? solve->options : kernels::SolveOptions{.method = kernels::Method::kAuto};
     parsed.spec.method = options.method;
     prepared.static_spai = parsed.spec.static_spai;
     std::optional<LearnedRung> known = found;
@@ -262,8 +262,7 @@ absl::Status JobFactory::CheckBuilds(const Prepared& prepared, const std::string
 absl::StatusOr<JobFactory::Prepared> JobFactory::ProbeFor(
     const std::string& tenant, const Matrix& a, const v1::PreconditionerSpec& spec,
     const std::string& field, const Prepared& asked, Job& job, const Assignment& at) const {
-  ASSIGN_OR_RETURN(const LearnedRung rung,
-                   parts_.adapter->Probe(a, {}, asked.static_spai, at, job));
+  ASSIGN_OR_RETURN(const LearnedRung rung, parts_.adapter->Probe(a, asked.static_spai, at, job));
   if (const StopCause cause = job.stop_cause(); cause != StopCause::kNone) return StopError(cause);
   if (!asked.pattern_key.empty()) {
     learned_.Learn(tenant, asked.pattern_key, kernels::Method::kAuto, rung);

@@ -240,7 +240,7 @@ TEST_P(Conformance, OptionsOfOtherEnginesAreNotLookedAtAndReset) {
   if (own != "fsai") spec.fsai.k_max = -5;
   if (own != "dynamic_spai") spec.dynamic_spai.max_steps = -5;
   if (own != "jacobi") spec.block_size = 5;
-  spec.n_rhs = 7;
+  spec.method = Method::kGmres;
   const auto resolved = engine_->Resolve(spec, a, Diagnose(a), nullptr, {});
   ASSERT_TRUE(resolved.ok()) << resolved.status().message();
   EXPECT_EQ(resolved->spec.engine, GetParam());
@@ -248,7 +248,7 @@ TEST_P(Conformance, OptionsOfOtherEnginesAreNotLookedAtAndReset) {
   EXPECT_EQ(resolved->spec.fsai.k_max, FsaiOptions().k_max);
   EXPECT_EQ(resolved->spec.dynamic_spai.max_steps, DynamicSpaiOptions().max_steps);
   EXPECT_EQ(resolved->spec.block_size, 1);
-  EXPECT_EQ(resolved->spec.n_rhs, 1);
+  EXPECT_EQ(resolved->spec.method, Method::kAuto);
 }
 
 TEST_P(Conformance, APlanServesItsOwnKindSizeDeviceAndOptionsOnly) {

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/engine/engine_traits.h"
+
 namespace spaid::kernels {
 namespace {
 
@@ -54,7 +56,9 @@ TEST(Cost, AGpuNeedsManyUnknownsToBeAhead) {
   const BuildWork few{.rows = 100, .nnz_a = 500, .entries = 500, .gathered = 2500};
   BuildWork many = few;
   for (double* count : {&many.rows, &many.nnz_a, &many.entries, &many.gathered}) *count *= 1e4;
-  for (const BuildRates& rates : {kStaticSpaiRates, kFsaiRates, kAfsaiRates, kDynamicSpaiRates}) {
+  for (const EngineKind kind :
+       {EngineKind::kStaticSpai, EngineKind::kFsai, EngineKind::kAfsai, EngineKind::kDynamicSpai}) {
+    const BuildRates& rates = TraitsOf(kind).rates;
     EXPECT_GT(DeviceBuildMs(rates, few), BuildMs(rates, few, 16));
     EXPECT_LT(DeviceBuildMs(rates, many), BuildMs(rates, many, 1));
   }
@@ -62,8 +66,9 @@ TEST(Cost, AGpuNeedsManyUnknownsToBeAhead) {
 
 TEST(Cost, MoreWorkTakesLongerAndMoreThreadsDoNot) {
   const BuildWork base{.rows = 1e5, .nnz_a = 7e5, .entries = 7e5, .gathered = 5e6, .flops = 1e7};
-  for (const BuildRates& rates :
-       {kJacobiRates, kStaticSpaiRates, kFsaiRates, kAfsaiRates, kDynamicSpaiRates}) {
+  for (const EngineKind kind : EngineKinds()) {
+    if (kind == EngineKind::kAuto || kind == EngineKind::kNone) continue;  // nothing to build
+    const BuildRates& rates = TraitsOf(kind).rates;
     for (double BuildWork::*const count :
          {&BuildWork::rows, &BuildWork::nnz_a, &BuildWork::entries, &BuildWork::gathered,
           &BuildWork::flops, &BuildWork::longest}) {
@@ -82,7 +87,7 @@ TEST(Cost, MoreWorkTakesLongerAndMoreThreadsDoNot) {
   // One local problem is one thread's, however many there are.
   BuildWork arrow = base;
   arrow.longest = 2000;
-  EXPECT_GT(BuildMs(kStaticSpaiRates, arrow, 64), 0.9e-7 * 8e9 / 3);
+  EXPECT_GT(BuildMs(TraitsOf(EngineKind::kStaticSpai).rates, arrow, 64), 0.9e-7 * 8e9 / 3);
 }
 
 TEST(Cost, GuessesGrowWithSize) {

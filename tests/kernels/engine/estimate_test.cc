@@ -35,6 +35,7 @@ TEST(Estimate, OfAutoBoundsWhateverAutoChooses) {
     const auto chosen =
         engine->Resolve(Spec(EngineKind::kAuto), named.a, Diagnose(named.a), nullptr, {});
     ASSERT_TRUE(chosen.ok());
+    if (chosen->spec.engine == EngineKind::kNone) continue;
     ExpectBound(*engine, Spec(EngineKind::kAuto), chosen->spec, named);
   }
 }

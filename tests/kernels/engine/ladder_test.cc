@@ -20,8 +20,9 @@ using ::testing::StartsWith;
 
 class Sink : public LadderSink {
  public:
-  Status Enter(const std::string& what, int64_t host_bytes) override {
+  Status Enter(const std::string& what, int64_t host_bytes, double predicted_ms) override {
     EXPECT_GT(host_bytes, 0) << what;
+    EXPECT_GT(predicted_ms, 0) << what;
     entered.push_back(what);
     return what.starts_with(refused)
                ? Status(StatusCode::kResourceExhausted, "OUT_OF_MEMORY", "nothing is left for it")
@@ -72,12 +73,25 @@ struct Case {
     }
     if (!start.empty()) solved.x.assign(start.begin(), start.end());
     Rung rung;
+    rung.kind = first == EngineKind::kFsai ? RungKind::kFsai : RungKind::kBottom;
     rung.engine = first;
     rung.method = ResolveMethod(options.method, first, diagnosis).value();
     rung.what = "the first";
     const Context context{.stop = sink.stop.token(), .progress = nullptr, .threads = threads};
-    auto climbed = kernels::Climb(*MakeCpuEngine(), {a, diagnosis, b, options, ladder},
-                                  std::move(solved), rung, sink, context);
+    return Checked(
+        kernels::Climb(*MakeCpuEngine(), Terms(), std::move(solved), rung, sink, context));
+  }
+
+  LadderResult ClimbFrom(RungKind kind) {
+    const Context context{.stop = sink.stop.token(), .progress = nullptr, .threads = 2};
+    return Checked(kernels::ClimbFrom(*MakeCpuEngine(), Terms(), start, kind, sink, context));
+  }
+
+  LadderCase Terms() const {
+    return {.a = a, .diagnosis = diagnosis, .b = b, .options = options, .ladder = ladder};
+  }
+
+  LadderResult Checked(Result<LadderResult> climbed) const {
     EXPECT_TRUE(climbed.ok()) << climbed.status().message();
     if (!climbed.ok()) return {};
     EXPECT_THAT(sink.left, SizeIs(climbed->rungs.size()));
@@ -145,9 +159,68 @@ TEST(Ladder, AZeroDiagonalIsMatchedAway) {
   Case c(oracle::RowPermuted(400, 3));
   const LadderResult climbed = c.Climb();
   ASSERT_THAT(climbed.rungs, SizeIs(2));
-  EXPECT_THAT(climbed.rungs[1].what,
-              StartsWith("dynamic SPAI (tol 0.3, 10 x 5) of A matched and scaled, IDR"));
+  EXPECT_THAT(climbed.rungs[1].what, StartsWith("static SPAI of A matched and scaled, BiCGSTAB"));
   EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+}
+
+// Symmetric, and as indefinite as they come: eigenvalues on both sides.
+CscMatrix Shifted(int64_t n, double shift) {
+  CscMatrix a = oracle::Laplacian2d(n, n);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      if (a.row_idx[p] == j) a.values[p] -= shift;
+    }
+  }
+  return a;
+}
+
+TEST(Ladder, SymmetricAndIndefiniteIsMinres) {
+  Case negative(Shifted(12, 4.5));  // its diagonal says so
+  const LadderResult climbed = negative.ClimbFrom(RungKind::kBottom);
+  ASSERT_GE(climbed.rungs.size(), 2u);
+  EXPECT_EQ(climbed.rungs[1].method, Method::kMinres) << climbed.rungs[1].what;
+  EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
+  Case hidden(Shifted(12, 2.0));  // CG finds out
+  const LadderResult found = hidden.ClimbFrom(RungKind::kBottom);
+  EXPECT_EQ(found.rungs[0].method, Method::kCg);
+  EXPECT_EQ(found.rungs[1].method, Method::kMinres) << "no FSAI any more";
+  EXPECT_EQ(found.solved.rhs[0].outcome, Outcome::kConverged);
+}
+
+TEST(Ladder, BeginsWhereItIsTold) {
+  Case c(oracle::RowPermuted(300, 4));
+  const LadderResult bottom = c.ClimbFrom(RungKind::kBottom);
+  EXPECT_EQ(bottom.rungs.front().kind, RungKind::kBottom);
+  EXPECT_EQ(bottom.best, bottom.rungs.back().kind);
+  EXPECT_NE(bottom.best, RungKind::kBottom);
+  EXPECT_TRUE(bottom.scaled);
+  Case again(oracle::RowPermuted(300, 4));
+  const LadderResult straight = again.ClimbFrom(bottom.best);
+  EXPECT_THAT(straight.rungs, SizeIs(1));
+  EXPECT_EQ(straight.rungs[0].kind, bottom.best);
+  EXPECT_EQ(straight.solved.rhs[0].outcome, Outcome::kConverged);
+  // Where A has no such rung, from the next.
+  Case other(oracle::RowPermuted(300, 4));
+  EXPECT_EQ(other.ClimbFrom(RungKind::kFsai).rungs[0].kind, RungKind::kStaticSpai);
+  // A start that is near saves iterations.
+  Case near(oracle::Laplacian2d(20, 20));
+  const LadderResult cold = near.ClimbFrom(RungKind::kFsai);
+  near.start.assign(cold.solved.x.begin(), cold.solved.x.end());
+  near.sink.left.clear();
+  EXPECT_THAT(near.ClimbFrom(RungKind::kFsai).rungs, IsEmpty()) << "nothing is left to do";
+}
+
+TEST(Ladder, ToBuildItTakesWhatEnginesBuild) {
+  Case c(oracle::RowPermuted(300, 4));
+  c.ladder.to_build = true;
+  const LadderResult climbed = c.ClimbFrom(RungKind::kBottom);
+  for (const Rung& rung : climbed.rungs) EXPECT_NE(rung.engine, EngineKind::kNone) << rung.what;
+  const auto terms = TermsOf(climbed.best, c.Terms());
+  ASSERT_TRUE(terms.has_value());
+  EXPECT_EQ(terms->spec.engine, climbed.rungs.back().engine);
+  EXPECT_EQ(terms->options.method, climbed.rungs.back().method);
+  EXPECT_FALSE(TermsOf(RungKind::kBottom, c.Terms()).has_value());
+  EXPECT_FALSE(TermsOf(RungKind::kFsai, c.Terms()).has_value()) << "A is not symmetric";
 }
 
 TEST(Ladder, WhatScalingMendsConverges) {
@@ -211,12 +284,7 @@ TEST(Ladder, ANamedMethodIsKept) {
 }
 
 TEST(Ladder, CgGoesNoFurtherThanItsRungs) {
-  CscMatrix indefinite = oracle::Laplacian2d(12, 12);
-  for (int64_t j = 0; j < indefinite.n_cols; ++j) {
-    for (int64_t p = indefinite.col_ptr[j]; p < indefinite.col_ptr[j + 1]; ++p) {
-      if (indefinite.row_idx[p] == j) indefinite.values[p] -= 3.5;
-    }
-  }
+  const CscMatrix indefinite = Shifted(12, 3.5);
   Case named(indefinite);
   named.options.method = Method::kCg;
   const LadderResult left = named.Climb();
@@ -229,7 +297,7 @@ TEST(Ladder, CgGoesNoFurtherThanItsRungs) {
 
 TEST(Ladder, ARungWithoutMemoryIsLeftOut) {
   Case c(oracle::RowPermuted(300, 4));
-  c.sink.refused = "dynamic SPAI (tol 0.3";
+  c.sink.refused = "static SPAI";
   const LadderResult climbed = c.Climb();
   ASSERT_GE(climbed.rungs.size(), 3u);
   EXPECT_EQ(climbed.rungs[1].left, "nothing is left for it");
