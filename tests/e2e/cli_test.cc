@@ -215,6 +215,14 @@ TEST_F(Cli, SingularSystemsAreSolvedAsFarAsTheyCanBe) {
     EXPECT_THAT(stuck.at("detail").get<std::string>(), HasSubstr("the rest is solved to"));
     EXPECT_EQ(stuck.at("rungs").size(), 0u) << stuck.at("rungs");
   }
+  std::vector<double> both = shifted;
+  both.insert(both.end(), b.begin(), b.end());
+  ASSERT_FALSE(cli::WriteVectors(shifted_file, a.n, 2, both));
+  const json rhs = RunJson({"solve", a_file, "--rhs=" + shifted_file}, 3).at("rhs");
+  EXPECT_EQ(rhs[0].at("outcome"), "STAGNATED");
+  EXPECT_GT(rhs[0].at("unreachable").get<double>(), 0.1);
+  EXPECT_EQ(rhs[1].at("outcome"), "CONVERGED");
+  EXPECT_LE(rhs[1].at("unreachable").get<double>(), 1e-14);
   const json given =
       RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=jacobi", "--null-space=" + ones_file});
   EXPECT_EQ(given.at("null_space"), "1 given vector");
