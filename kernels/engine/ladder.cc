@@ -31,6 +31,7 @@ constexpr int kRefinements = 8;
 constexpr double kLeastRefined = 0.1;  // each must leave no more of the scaled residual
 constexpr double kHarder = 1e-2;       // of the target, where the one before it did not do
 constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
+constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(double);
 
 // The one below a rung gets so many times what its set-up costs before it is judged: residuals of
 // short recurrences may stand still for long, and what costs much need not be better. What costs
@@ -466,6 +467,15 @@ class Ladder {
                        c_.backend, std::max(1, ResolveThreads(context_.threads)));
   }
 
+  // M = Q D_c M' D_r of an M' of A scaled.
+  Result<std::shared_ptr<const Preconditioner>> Unscaled(const Preconditioner& m) const {
+    auto of_a = UnscaledInverse(m.matrix(), *scaling_, context_);
+    if (!of_a.ok()) return of_a.status();
+    auto made = HostPreconditioner::Make(m.kind(), *std::move(of_a), context_, /*on_host=*/true);
+    if (!made.ok()) return made.status();
+    return std::shared_ptr<const Preconditioner>(*std::move(made));
+  }
+
   // Bytes of a solve, of A as it is scaled, and of the M that is kept for the end.
   int64_t SolveBytes(const Candidate& rung) const {
     const int64_t vector = 8 * n_;
@@ -507,8 +517,10 @@ class Ladder {
     if (next != nullptr) look = LookAfter(engine_, c_, *next, rung.method, nnz_m, context_);
     const double predicted_ms =
         setup_ms + ToDouble(std::min(look, Left()) * Count()) * Iteration(rung.method, nnz_m);
-    if (Status status =
-            sink_.Enter(told.what, estimate.host_bytes + SolveBytes(rung), predicted_ms);
+    if (Status status = sink_.Enter(told.what,
+                                    estimate.host_bytes + SolveBytes(rung) +
+                                        (told.scaled ? 2 * kEntryBytes * estimate.nnz_m : 0),
+                                    predicted_ms);
         !status.ok()) {
       return leave(status);
     }
@@ -562,17 +574,29 @@ class Ladder {
   Status Solve(const Candidate& rung, const std::shared_ptr<const Preconditioner>& m, int64_t look,
                Rung* told) {
     const auto start = Clock::now();
-    const bool scaled = rung.scaled && !scaling_->identity();
-    if (!scaled) {
+    const bool rung_scaled = rung.scaled && !scaling_->identity();
+    if (!rung_scaled) {
       from_ = x_;
       residual_ = Residuals(x_);
     }
-    from_norm_ = NormsThere(residual_, scaled);
+    from_norm_ = NormsThere(residual_, rung_scaled);
+    // M of the caller's A, where what is small in the scaled system is not so in the caller's.
+    std::shared_ptr<const Preconditioner> of_a;
     // Half of what is left is the next rungs'.
     int64_t budget = look > 0 ? (Left() + 1) / 2 : Left();
     // A share of the caller's target: small in the scaled system need not be small in the caller's.
     double share = 0.9;
     for (int round = 0; round < kRefinements && GoesOn() && budget > 0; ++round) {
+      const bool scaled = rung_scaled && (round % 2 == 0 || m == nullptr);
+      if (rung_scaled && !scaled && of_a == nullptr) {
+        auto unscaled = GuardMemory("the rung", [&] { return Unscaled(*m); });
+        if (!unscaled.ok()) {
+          told->left = unscaled.status().message();
+          break;
+        }
+        of_a = *std::move(unscaled);
+      }
+      const std::shared_ptr<const Preconditioner>& with = of_a && !scaled ? of_a : m;
       std::vector<int64_t> open;
       StallWatch::Numbering numbering;
       const std::vector<double> norms = Norms(residual_);
@@ -609,24 +633,26 @@ class Ladder {
       context.progress = &watch;
       context.stop = watch.token();
       const bool there = c_.solve_there && !scaled && HostAlone(options).empty();
-      auto solved = there ? c_.solve_there(m, right, options, context)
-                          : engine_.Solve(MatrixOf(rung), m.get(), right, {}, options, context);
+      auto solved = there ? c_.solve_there(with, right, options, context)
+                          : engine_.Solve(scaled ? MatrixOf(rung) : c_.a, with.get(), right, {},
+                                          options, context);
       if (!solved.ok()) {
         told->left = solved.status().message();
         break;
       }
       const double before = Largest(from_norm_, open);
-      budget -= Add(*solved, open, scaled, told);
+      budget -= Add(*solved, open, scaled, rung_scaled, told);
       positive_ = positive_ && !SawIndefinite(*solved);
       told->left = WhyLeft(*solved, watch.stalled());
       const bool through = std::all_of(solved->rhs.begin(), solved->rhs.end(), [](const auto& rhs) {
         return rhs.outcome == Outcome::kConverged;
       });
       stopped_ = context_.stop.stop_requested();
-      if (!through || !scaled) break;
+      if (!rung_scaled || (!through && scaled)) break;
+      if (!scaled) continue;
       const double now = Largest(from_norm_, open);
       if (rtol <= kLeastRtol && now > kLeastRefined * before) break;
-      share *= kHarder;
+      if (round > 0) share *= kHarder;
     }
     told->solve_ms += MsSince(start);
     told->relative_residual = Worst();
@@ -640,7 +666,7 @@ class Ladder {
 
   // Adds corrections that lessen the residual. Returns the most iterations of a right-hand side.
   int64_t Add(const SolveResult& solved, const std::vector<int64_t>& open, bool scaled,
-              Rung* told) {
+              bool rung_scaled, Rung* told) {
     Array<double> x = from_, step;
     step.resize(Z(n_));
     int64_t most = 0;
@@ -657,7 +683,7 @@ class Ladder {
       most = std::max(most, solved.rhs[k].iterations);
     }
     const Array<double> residual = Residuals(x);
-    const std::vector<double> norms = Norms(residual), there = NormsThere(residual, scaled);
+    const std::vector<double> norms = Norms(residual), there = NormsThere(residual, rung_scaled);
     const auto take = [&](int64_t v, const Array<double>& from, Array<double>* to) {
       std::copy_n(from.begin() + v * n_, n_, to->begin() + v * n_);
     };
