@@ -115,7 +115,7 @@ struct Case {
   }
 
   CscMatrix a;
-  const CscView view{a};  // borrowed by cases
+  const CscView view = a;  // borrowed by cases
   const int64_t n;
   Diagnosis diagnosis;
   std::vector<double> b, start;
