@@ -16,7 +16,7 @@ constexpr double kEps = std::numeric_limits<double>::epsilon();
 // Of a vector of length 1 the vectors before it must leave more than this: what is left is taken
 // for one of the null space, with errors that much larger.
 constexpr double kLeastIndependent = 1e-6;
-// What the projection leaves of a b that is all along the null vectors is rounding.
+// What a projection leaves of b, or takes of it, is rounding where it is this share or less.
 constexpr double kRounding = 16 * kEps;
 // The target of the part that is reached is no less than this share of the whole target.
 constexpr double kLeastShare = 0.1;
@@ -249,10 +249,14 @@ std::shared_ptr<const NullSpace> ScaledNullSpace(const NullSpace& space, const S
                                      /*left_is_right=*/false, space.what());
 }
 
+bool Reach::Beyond(const SolveOptions& options) const {
+  return unreachable > std::max(Target(options), kRounding * norm);
+}
+
 double Reach::TargetOfReached(const SolveOptions& options, double b_norm) const {
   const double target = Target(options);
-  if (unreachable > target) return std::max(options.rtol * b_norm, options.atol);
-  const double share = target > 0 ? unreachable / target : 0;
+  if (Beyond(options)) return std::max(options.rtol * b_norm, options.atol);
+  const double share = target > 0 ? std::min(1.0, unreachable / target) : 0;
   return target * std::max(kLeastShare, std::sqrt((1 - share) * (1 + share)));
 }
 

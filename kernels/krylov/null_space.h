@@ -97,8 +97,8 @@ struct Reach {
   double Target(const SolveOptions& options) const {
     return std::max(options.rtol * norm, options.atol);
   }
-  // No x meets the tolerance.
-  bool Beyond(const SolveOptions& options) const { return unreachable > Target(options); }
+  // No x meets the tolerance, and that is not for rounding of b alone.
+  bool Beyond(const SolveOptions& options) const;
   // The bound on the residual of the part that is reached, whose norm is `b_norm`: together with
   // the other part it is within Target; where that is beyond reach, relative to b_norm.
   double TargetOfReached(const SolveOptions& options, double b_norm) const;

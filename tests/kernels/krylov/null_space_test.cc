@@ -157,6 +157,17 @@ TEST(NullSpace, TwoByTwoByHand) {
   }
 }
 
+TEST(NullSpace, RoundingOfBIsNotBeyondReach) {
+  const CscMatrix a = Ring(50, 0.3);
+  const Space space = Find(a);
+  const Vector b = Product(a, RandomVector(50, 4));
+  const SolveResult r = MustSolve(a, nullptr, b, With(space, Method::kGmres, 1e-300));
+  EXPECT_FALSE(r.rhs[0].beyond_reach);
+  EXPECT_GT(r.rhs[0].unreachable, 0);
+  EXPECT_NE(r.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_LE(r.rhs[0].true_relative_residual, 1e-14);
+}
+
 TEST(NullSpace, TheGuessKeepsNothingOfIt) {
   const CscMatrix a = Rows({{1, -1}, {-1, 1}});
   const Space space = Find(a);
