@@ -96,6 +96,11 @@ void AddSolve(CLI::App& app, Arguments& args) {
   AddSolveFlags(sub, s.options);
   sub->add_option("--initial-guess", s.initial_guess, "Start from this x instead of 0")
       ->type_name("FILE");
+  sub->add_option("--null-space", s.null_space,
+                  "Of a singular A, projected out: auto: constants where the matrix says so; or a "
+                  "file of vectors z with A z = 0")
+      ->type_name("FILE|auto|constants|none")
+      ->capture_default_str();
   sub->add_option("--out", s.out, "Write the solution here (also .gz)")->type_name("FILE");
   AddPlot(sub, s.plot);
   sub->add_flag("--history", s.history, "With --json: every residual, too");

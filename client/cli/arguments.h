@@ -47,6 +47,7 @@ struct SolveArgs {
   uint64_t seed = 1;
   int rhs_count = 1;
   std::string initial_guess, out, plot;
+  std::string null_space = "auto";  // file, constants, auto, none
   bool history = false;
   bool detach = false;
 };

@@ -88,6 +88,9 @@ std::string Describe(const MatrixInfo& info, bool color) {
   AddCounted(facts, "empty columns", d.empty_columns, Style::kBad);
   AddCounted(facts, "not dominant rows", d.not_dominant_rows, Style::kPlain);
   AddCounted(facts, "zero-sum rows", d.zero_sum_rows, Style::kPlain);
+  if (!d.numerically_symmetric) {
+    AddCounted(facts, "zero-sum columns", d.zero_sum_columns, Style::kPlain);
+  }
   AddCounted(facts, "dense rows", d.dense_rows, Style::kPlain);
   AddCounted(facts, "dense columns", d.dense_columns, Style::kPlain);
   if (d.structural_rank >= 0 && d.structural_rank < info.n) {

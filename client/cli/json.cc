@@ -114,7 +114,8 @@ json ToJson(const JobInfo::RhsOutcome& o) {
           {"iterations", o.iterations},
           {"true_residual", o.true_residual},
           {"true_relative_residual", o.true_relative_residual},
-          {"detail", o.detail}};
+          {"detail", o.detail},
+          {"unreachable", o.unreachable}};
 }
 
 json ToJson(const Rung& r) {

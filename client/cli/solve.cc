@@ -44,6 +44,17 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     guess = *std::move(read);
   }
   SolveOptions options = args.options;
+  std::vector<double> null_vectors;
+  if (args.null_space == "none") {
+    options.null_space = NullSpace::kNone;
+  } else if (args.null_space == "constants") {
+    options.null_space = NullSpace::kConstants;
+  } else if (args.null_space != "auto") {
+    auto read = ReadVectorsOf(args.null_space, n, "the null space");
+    if (!read.ok()) return session.out.Fail(read.error());
+    null_vectors = *std::move(read);
+    options.null_vectors = null_vectors;
+  }
   if (options.preconditioner.empty()) {
     auto spec = ResolveSpec(session, args.engine);
     if (!spec.ok()) return session.out.Fail(spec.error());

@@ -67,6 +67,8 @@ nlohmann::json SolveJson(const SolveReport& s) {
                  {"true_residual", worst.true_residual},
                  {"true_relative_residual", worst.true_relative_residual},
                  {"detail", worst.detail},
+                 {"unreachable", worst.unreachable},
+                 {"null_space", r.null_space},
                  {"rtol", s.args.options.rtol},
                  {"atol", s.args.options.atol},
                  {"engine", std::string(Name(r.engine))},
@@ -142,6 +144,10 @@ std::string SolveText(const SolveReport& s, bool color) {
   if (!r.choice_reason.empty()) facts.Add("chosen", r.choice_reason);
   for (const Rung& rung : r.rungs) facts.Add(rung.left.empty() ? "solved by" : "tried", Told(rung));
   facts.Add("method", std::string(Name(r.method)));
+  if (!r.null_space.empty()) {
+    facts.Add("null space", r.null_space + ", projected out; unreachable of b: " +
+                                FormatResidual(worst.unreachable));
+  }
   if (r.m_precision) {
     facts.Add(factor ? "G stored" : "M stored", r.precision_reason.empty()
                                                     ? "in " + std::string(Name(*r.m_precision))

@@ -158,6 +158,7 @@ JobInfo::RhsOutcome FromProto(const v1::RhsOutcome& in) {
   out.true_residual = in.true_residual();
   out.true_relative_residual = in.true_relative_residual();
   out.detail = in.detail();
+  out.unreachable = in.unreachable();
   return out;
 }
 
@@ -265,6 +266,7 @@ std::optional<Precision> FromProto(v1::Precision in) {
 }
 
 v1::Priority ToProto(Priority in) { return ToNumber<v1::Priority>(in); }
+v1::NullSpace ToProto(NullSpace in) { return ToNumber<v1::NullSpace>(in); }
 v1::JobState ToProto(JobState in) { return ToNumber<v1::JobState>(in); }
 
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {

@@ -42,6 +42,7 @@ std::optional<Precision> FromProto(v1::Precision in);
 // A forged enum value goes out as -1, which the server refuses by its field.
 v1::JobState ToProto(JobState in);
 v1::Priority ToProto(Priority in);
+v1::NullSpace ToProto(NullSpace in);
 // Options that in.engine does not read stay unset.
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);
 // The options of the iteration.

@@ -43,6 +43,11 @@ std::string_view Name(Precision value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(NullSpace value) {
+  static constexpr std::string_view kNames[] = {"auto", "none", "constants"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(Outcome value) {
   static constexpr std::string_view kNames[] = {"converged",  "max-iterations", "stagnated",
                                                 "breakdown",  "indefinite",     "non-finite",

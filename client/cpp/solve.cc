@@ -1,5 +1,5 @@
-// Client::Solve by handle: header, right-hand sides and initial guess up; events, solution,
-// outcomes down.
+// Client::Solve by handle: header, right-hand sides, initial guess and null vectors up; events,
+// solution, outcomes down.
 #include <optional>
 #include <string>
 #include <utility>
@@ -38,8 +38,19 @@ Expected<int32_t> CountRightHandSides(int64_t n, std::span<const double> b,
   return static_cast<int32_t>(length / n);
 }
 
-v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, const SolveOptions& options,
-                       const CallOptions& call, const v1::JobLimits& limits) {
+// 0: none, or where `null_space` says otherwise.
+Expected<int32_t> CountNullVectors(int64_t n, const SolveOptions& options) {
+  const auto length = static_cast<int64_t>(options.null_vectors.size());
+  if (length % n != 0 || length / n > kMaxRhs) {
+    return WrongLength("null_vectors", options.null_vectors.size(),
+                       "n = " + std::to_string(n) + " times the number of vectors is needed");
+  }
+  return static_cast<int32_t>(length / n);
+}
+
+v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, int32_t null_vectors,
+                       const SolveOptions& options, const CallOptions& call,
+                       const v1::JobLimits& limits) {
   v1::SolveHeader header;
   header.set_matrix(matrix);
   if (!options.preconditioner.empty()) {
@@ -52,6 +63,11 @@ v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, const Solve
   Set(options, &header);
   header.set_rhs_count(rhs_count);
   header.set_has_initial_guess(!options.initial_guess.empty());
+  if (options.null_vectors.empty()) {
+    header.set_null_space(ToProto(options.null_space));
+  } else {
+    header.set_null_vectors(null_vectors);
+  }
   header.set_omit_solution(options.omit_solution);
   header.set_detach(call.detach);
   header.set_priority(ToProto(call.priority));
@@ -91,6 +107,7 @@ Expected<SolveResult> Assemble(const v1::SolveDone& done, int32_t rhs_count,
   result.nnz_ratio = done.nnz_ratio();
   if (done.has_quality()) result.quality = FromProto(done.quality());
   result.timings = FromProto(done.timings());
+  result.null_space = done.null_space();
   for (const v1::Rung& rung : done.rungs()) result.rungs.push_back(FromProto(rung));
   return result;
 }
@@ -104,12 +121,16 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
   if (!limits.ok()) return limits.error();
   Expected<int32_t> rhs_count = CountRightHandSides(n, b, solve.initial_guess);
   if (!rhs_count.ok()) return rhs_count.error();
+  Expected<int32_t> null_vectors = CountNullVectors(n, solve);
+  if (!null_vectors.ok()) return null_vectors.error();
   v1::SolveRequest header_request;
-  *header_request.mutable_header() = Header(matrix, *rhs_count, solve, call.options(), *limits);
+  *header_request.mutable_header() =
+      Header(matrix, *rhs_count, *null_vectors, solve, call.options(), *limits);
 
   auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
     ChunkSource source({Outgoing(v1::ARRAY_KIND_RHS, b),
-                        Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess)},
+                        Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess),
+                        Outgoing(v1::ARRAY_KIND_NULL_SPACE, solve.null_vectors)},
                        options.chunk_bytes, options.send_checksums);
     source.WantAll();
     bool header_sent = false;

@@ -9,6 +9,7 @@
 #include "kernels/engine/m_storage.h"
 #include "kernels/engine/options.h"
 #include "kernels/engine/preconditioner_engine.h"
+#include "kernels/krylov/null_space.h"
 #include "kernels/krylov/solve_device_estimate.h"
 
 namespace spaid::kernels {
@@ -226,7 +227,9 @@ class DevicesEngine final : public Engine {
       place_ms += MsSince(placing);
       apply = in_fp32.get();
     }
-    auto solved = kernels::Solve(op, apply, c.b, c.x0, c.options, context);
+    SolveOptions options = c.options;
+    if (options.null_space != nullptr && !options.null_space->IsOf(a)) options.null_space = nullptr;
+    auto solved = kernels::Solve(op, apply, c.b, c.x0, options, context);
     if (solved.ok()) {
       solved->figures.place_ms = place_ms;
       solved->solve_ms = MsSince(start);  // that included

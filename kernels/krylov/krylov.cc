@@ -7,6 +7,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/device.h"
 #include "kernels/base/parallel.h"
+#include "kernels/krylov/null_space.h"
 #include "kernels/krylov/run.h"
 #include "kernels/krylov/solve_each.h"
 
@@ -62,6 +63,12 @@ Status CheckInput(const LinearOperator& a, int64_t m_n, std::span<const double> 
         "the preconditioner is for n = " + std::to_string(m_n) + ", A has n = " + std::to_string(n),
         "preconditioner");
   }
+  if (options.null_space != nullptr && options.null_space->n() != n) {
+    return Invalid("BAD_NULL_SPACE",
+                   "the null space is one of n = " + std::to_string(options.null_space->n()) +
+                       ", A has n = " + std::to_string(n),
+                   "null_space");
+  }
   if (Status s = CheckFinite(b, n, "rhs"); !s.ok()) return s;
   return CheckFinite(x0, n, "initial_guess");
 }
@@ -115,7 +122,7 @@ Array<double> Scaled(std::span<const double> v, int exponent) {
 
 // A right-hand side being solved, scaled into the range of fp64.
 struct Prepared {
-  std::span<const double> b, x0;  // as they were given
+  std::span<const double> b, x0;  // as they were given, or as a null space has left them
   int exponent = 0;               // they are scaled by 2^exponent
   Array<double> scaled_b, scaled_x0;
   krylov::Task task;
@@ -168,9 +175,11 @@ void Unscale(const LinearOperator& a, const Prepared& prepared, Team* team) {
   }
 }
 
-// Makes the task for conduct(); false: b is zero, and so the solution is known.
+// Makes the task for conduct(); false: b is zero, and so the solution is known. `whole`: what `b`
+// is the reached part of; may be null.
 bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<double> x,
-             const Terms& common, Team* team, RhsResult* out, Prepared* prepared) {
+             const Terms& common, const Reach* whole, Team* team, RhsResult* out,
+             Prepared* prepared) {
   const SolveOptions& options = *common.options;
   const double b_norm = team->Norm(b);
   if (b_norm == 0) {
@@ -189,11 +198,14 @@ bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<do
   Terms terms = common;
   terms.b_norm = b_norm;
   terms.target = std::max(options.rtol * b_norm, options.atol);
+  if (whole != nullptr) terms.target = whole->TargetOfReached(options, b_norm);
   if (const int exponent = prepared->exponent; exponent != 0) {
     system.b = prepared->scaled_b = Scaled(b, exponent);
     system.x0 = prepared->scaled_x0 = Scaled(x0, exponent);
     terms.b_norm = team->Norm(system.b);
-    terms.target = std::max(options.rtol * terms.b_norm, std::ldexp(options.atol, exponent));
+    terms.target = whole != nullptr
+                       ? std::ldexp(terms.target, exponent)
+                       : std::max(options.rtol * terms.b_norm, std::ldexp(options.atol, exponent));
   }
   if (x0.empty()) {
     std::fill(x.begin(), x.end(), 0.0);
@@ -230,6 +242,7 @@ int64_t RestartLength(const SolveOptions& options, int64_t n) {
 }
 
 std::string_view HostAlone(const SolveOptions& options) {
+  if (options.null_space != nullptr) return "a null space is projected out by the host alone";
   switch (options.method) {
     case Method::kMinres:
       return "MINRES is computed by the host alone";
@@ -278,14 +291,28 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
   SolveResult result;
   result.x.resize(b.size());
   result.rhs.resize(count);
+  // What a null space leaves of the right-hand sides and guesses.
+  const NullSpace* const space = options.null_space;
+  std::vector<Reach> reaches(space != nullptr ? count : 0);
+  Array<double> guesses;
+  if (space != nullptr) {
+    guesses.assign(x0.begin(), x0.end());
+    for (size_t k = 0; k < count; ++k) {
+      reaches[k] = SplitRhs(*space, b.subspan(k * n, n), team);
+      if (!x0.empty()) space->RemoveRight(std::span(guesses).subspan(k * n, n), team);
+    }
+    x0 = guesses;
+  }
   std::vector<Prepared> together;
   together.reserve(at_once);  // tasks point into them
   std::vector<Task> tasks;
   for (size_t k = 0; k < count; ++k) {
     Prepared prepared;
     const Terms terms{.rhs = static_cast<int32_t>(k), .options = &options, .context = &context};
-    if (Prepare(b.subspan(k * n, n), x0.empty() ? x0 : x0.subspan(k * n, n),
-                std::span(result.x).subspan(k * n, n), terms, team, &result.rhs[k], &prepared)) {
+    const Reach* const whole = space != nullptr ? &reaches[k] : nullptr;
+    if (Prepare(whole != nullptr ? std::span<const double>(whole->b) : b.subspan(k * n, n),
+                x0.empty() ? x0 : x0.subspan(k * n, n), std::span(result.x).subspan(k * n, n),
+                terms, whole, team, &result.rhs[k], &prepared)) {
       tasks.push_back(prepared.task);
       together.push_back(std::move(prepared));
     }
@@ -296,6 +323,10 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
     }
     tasks.clear();
     together.clear();
+  }
+  for (size_t k = 0; k < reaches.size(); ++k) {
+    TellOfWhole(a, *space, b.subspan(k * n, n), reaches[k], options, team,
+                std::span(result.x).subspan(k * n, n), &result.rhs[k]);
   }
   result.solve_ms = MsSince(start);
   return result;

@@ -68,6 +68,8 @@ class Turn {
   virtual void Yield() = 0;
 };
 
+class NullSpace;  // null_space.h
+
 inline constexpr int kMostShadowVectors = 16;  // s of IDR(s), at most
 
 struct SolveOptions {
@@ -83,6 +85,8 @@ struct SolveOptions {
   int64_t shadow_vectors = 4;          // s of IDR(s); 1 .. kMostShadowVectors
   bool keep_history = true;            // false: residuals go to the progress sink alone
   Storage m_storage = Storage::kAuto;  // read by the engine, which makes the operators
+  // Borrowed; null: none is known. Read where A is the matrix it was made of, ignored elsewhere.
+  const NullSpace* null_space = nullptr;
   Turn* turn = nullptr;  // borrowed; null: nobody interrupts the solve. Results are the same bits
 
   template <class Self, class Visit>
@@ -116,6 +120,10 @@ struct RhsResult {
   double true_residual = 0;           // ‖b − A x‖₂, recomputed
   double true_relative_residual = 0;  // the same / ‖b‖₂ (0 for b = 0 and x = 0)
   std::string detail;                 // for people: what happened, where
+  // With a null space. The share of ‖b‖ that no x reaches, and whether that alone is over the
+  // tolerance: then no other method or preconditioner will do better.
+  double unreachable = 0;
+  bool beyond_reach = false;
   // With keep_history: every iteration, iteration 0 first; over 100,000 points every second one
   // goes, and so on.
   std::vector<ResidualPoint> history;
@@ -163,7 +171,9 @@ double CountedBytes(int64_t n, int64_t a_bytes, int64_t m_bytes, const SolveOpti
                     int64_t iterations);
 
 // b: n x n_rhs column-major. x0: empty (zero) or n x n_rhs. `m` may be null (no preconditioner).
-// Right-hand sides are solved one after the other; b = 0 gives x = 0, kConverged. Beside the result
+// Right-hand sides are solved one after the other; b = 0 gives x = 0, kConverged. With
+// options.null_space the part of b that A reaches is solved for, in the iteration's residuals, too;
+// the result is told of the whole of b (null_space.h). Beside the result
 // a solve takes some ten vectors of n, IDR 3 s + 5, GMRES RestartLength() + 6, once for all
 // right-hand sides; those of GMRES's basis are taken as its cycles grow. Results are the same bits
 // for any number of threads. Errors: INVALID_ARGUMENT/METHOD_NOT_RESOLVED, those of

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "kernels/krylov/judge.h"
+#include "kernels/krylov/null_space.h"
 #include "kernels/krylov/vectors.h"
 
 namespace spaid::kernels::krylov {
@@ -27,12 +28,23 @@ class Run final : public Judge {
   const System& system() const { return system_; }
   Team& team() { return team_; }
 
+  // y = A v, without what rounding leaves of it along the left null vectors.
   void ApplyA(std::span<const double> v, std::span<double> y) const {
     a_.Apply(v, y, team_.threads());
+    if (const NullSpace* const space = options().null_space; space != nullptr) {
+      space->RemoveLeft(y, &team_);
+    }
   }
   bool has_m() const { return m_ != nullptr; }
-  void ApplyM(std::span<const double> v, std::span<double> y) const {
-    m_->Apply(v, y, team_.threads());
+  // y = M v; with a null space y = P M Q v, where P and Q take out what is along its right and left
+  // vectors.
+  void ApplyM(std::span<const double> v, std::span<double> y) {
+    const NullSpace* const space = options().null_space;
+    if (space == nullptr) return m_->Apply(v, y, team_.threads());
+    reached_.assign(v.begin(), v.end());
+    space->RemoveLeft(reached_, &team_);
+    m_->Apply(reached_, y, team_.threads());
+    space->RemoveRight(y, &team_);
   }
 
   // r = b − A x0, recorded as iteration 0. False: nothing to iterate, the outcome is set.
@@ -85,6 +97,7 @@ class Run final : public Judge {
   const System system_;
   Team& team_;
   Array<double> best_;
+  Array<double> reached_;  // scratch of ApplyM
   std::span<double> spare_;
   double check_ms_ = 0, pause_ms_ = 0;
 };

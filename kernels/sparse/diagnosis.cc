@@ -100,9 +100,13 @@ void Explain(double pair_asymmetry, Diagnosis& d) {
   }
   if (d.constants_in_null_space) {
     say("Every row sums to zero: constant vectors are in the null space, the matrix is singular "
-        "(as with pure Neumann conditions); fix one unknown, or use a right-hand side that the "
-        "matrix "
-        "can reach.");
+        "(as with pure Neumann conditions); a solve projects them out and says what of the "
+        "right-hand side the matrix cannot reach, or fix one unknown.");
+  } else if (d.constants_in_left_null_space) {
+    say("Every column sums to zero: the matrix is singular, and reaches right-hand sides alone "
+        "that "
+        "sum to zero; a solve projects that out and says what it cannot reach, or give a sum of "
+        "the unknowns in place of one equation.");
   } else if (d.zero_sum_rows.count > 0 && 2 * d.zero_sum_rows.count > d.n) {
     say(Count(d.zero_sum_rows, "row", "sums", "sum") + " to zero" + First(d.zero_sum_rows) +
         ": usual for interior nodes of a diffusion problem; the boundary rows alone keep it "
@@ -329,7 +333,8 @@ void AddColumns(const Diagnosis& later, Diagnosis& d) {
   for (Occurrence Diagnosis::*field :
        {&Diagnosis::missing_diagonal, &Diagnosis::zero_diagonal, &Diagnosis::negative_diagonal,
         &Diagnosis::empty_rows, &Diagnosis::empty_columns, &Diagnosis::not_dominant_rows,
-        &Diagnosis::zero_sum_rows, &Diagnosis::dense_rows, &Diagnosis::dense_columns}) {
+        &Diagnosis::zero_sum_rows, &Diagnosis::zero_sum_columns, &Diagnosis::dense_rows,
+        &Diagnosis::dense_columns}) {
     Occurrence& o = d.*field;
     if (o.count == 0) o.first = (later.*field).first;
     o.count += (later.*field).count;
@@ -448,6 +453,7 @@ bool LookAtOnce(const CscView& a, const Scale& scale, double dense, int threads,
     parts[Z(k)].walk.Run([&](int64_t j, int64_t from_diagonal) {
       const double diagonal = LookAtColumn(a, j, from_diagonal, dense, found);
       says[Z(j)] = LookAtRow(SumColumn(a, scale, j, from_diagonal), diagonal, scale);
+      if ((says[Z(j)] & kZeroSumRow) != 0) Note(found.zero_sum_columns, j);
     });
   });
   const auto odd_rows = LookAtOddRows(a, scale, threads, parts);
@@ -482,6 +488,8 @@ void LookAtRows(const CscView& a, const Scale& scale, double dense, int threads,
       __builtin_prefetch(a.row_idx.data() + soon);
       __builtin_prefetch(a.values.data() + soon);
       const double diagonal = LookAtColumn(a, j, walk.FromDiagonal(j), dense, found);
+      const RowSum column = SumColumn(a, scale, j, walk.FromDiagonal(j));
+      if ((LookAtRow(column, diagonal, scale) & kZeroSumRow) != 0) Note(found.zero_sum_columns, j);
       TellRow(j, LookAtRow(rows.of(j), diagonal, scale), rows.entries(j), dense, found);
     }
   });
@@ -514,6 +522,8 @@ Diagnosis Diagnose(const CscView& a, int threads, const ValueRange* known_range)
   }
   d.constants_in_null_space =
       d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
+  d.constants_in_left_null_space =
+      d.zero_sum_columns.count > 0 && d.zero_sum_columns.count + d.empty_columns.count == d.n;
   d.structural_rank = StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
   Explain(largest_relative, d);
   return d;

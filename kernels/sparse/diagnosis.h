@@ -41,10 +41,12 @@ struct Diagnosis {
   // Size of a maximum matching of the entries that are not zero; -1: not computed, over
   // kMatchingLimit entries.
   int64_t structural_rank = -1;
-  Occurrence not_dominant_rows;          // |a_ii| < Σ_{j≠i} |a_ij|
-  Occurrence zero_sum_rows;              // |Σ_j a_ij| ≤ 1e-12 Σ_j |a_ij|, row not empty
-  bool constants_in_null_space = false;  // every row sums to zero (or is empty; A is not 0)
-  Occurrence dense_rows;                 // over max(64, 10 × mean) entries and over 5 % of n
+  Occurrence not_dominant_rows;               // |a_ii| < Σ_{j≠i} |a_ij|
+  Occurrence zero_sum_rows;                   // |Σ_j a_ij| ≤ 1e-12 Σ_j |a_ij|, row not empty
+  bool constants_in_null_space = false;       // every row sums to zero (or is empty; A is not 0)
+  Occurrence zero_sum_columns;                // the same of columns
+  bool constants_in_left_null_space = false;  // every column sums to zero (or is empty; A is not 0)
+  Occurrence dense_rows;                      // over max(64, 10 × mean) entries and over 5 % of n
   Occurrence dense_columns;
   int64_t max_row_entries = 0;
   int64_t max_column_entries = 0;
@@ -71,6 +73,8 @@ struct Diagnosis {
     visit("not_dominant_rows", not_dominant_rows);
     visit("zero_sum_rows", zero_sum_rows);
     visit("constants_in_null_space", constants_in_null_space);
+    visit("zero_sum_columns", zero_sum_columns);
+    visit("constants_in_left_null_space", constants_in_left_null_space);
     visit("dense_rows", dense_rows);
     visit("dense_columns", dense_columns);
     visit("max_row_entries", max_row_entries);

@@ -19,6 +19,7 @@
 #include "server/base/status.h"
 #include "server/engine/devices.h"
 #include "server/engine/partial_matrix.h"
+#include "server/engine/reached_rhs.h"
 #include "server/engine/resolved_build.h"
 #include "server/sched/job.h"
 
@@ -156,6 +157,10 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
   if (options.method == kernels::Method::kGmres) own = kernels::RestartLength(options, a.n()) + 5;
   // Right-hand side and guess where they must be scaled, and a product between two factors of M.
   own += 2 + (nnz_m > 0 ? 1 : 0);
+  // A null space, one vector of scratch for it, and what it leaves of right-hand sides and guesses,
+  // twice where AUTO may climb.
+  if (options.null_space != nullptr)
+    own += options.null_space->bytes() / (8 * a.n()) + 1 + 3 * n_rhs;
   // A GPU keeps its own, but takes up to four right-hand sides at once.
   return std::max(own, 2 * std::min<int64_t>(n_rhs, 4) + 1);
 }
@@ -536,6 +541,13 @@ absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method met
   return *resolved;
 }
 
+absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> EngineAdapter::FindNullSpace(
+    const Matrix& a, const kernels::NullSpaceRequest& request) const {
+  auto space = kernels::MakeNullSpace(a.csc, a.diagnosis, request);
+  if (!space.ok()) return ToAbsl(space.status());
+  return *std::move(space);
+}
+
 absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
     const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
     std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
@@ -583,6 +595,12 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     first.nnz_m = nnz_m;
     first.setup_ms = ladder->setup_ms;
     first.what = ladder->what;
+  }
+  std::optional<ReachedRhs> reached;
+  const std::span<const double> whole = b;
+  if (ladder != nullptr && options.null_space != nullptr) {
+    reached.emplace(*options.null_space, b, options, kernels::ResolveThreads(options_.threads));
+    b = reached->b();
   }
   kernels::LadderCase of{.a = a->csc,
                          .diagnosis = a->diagnosis,
@@ -659,6 +677,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
       solved.rung = LearnedRung{climbed->best, climbed->scaled};
     }
   }
+  if (reached) reached->TellOf(a->csc, whole, &solved.result);
   bridge.EndSolve();
   const auto named = std::find(names_.begin(), names_.end(), at.device);
   solved.copy_bytes_per_second =

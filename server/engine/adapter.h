@@ -198,6 +198,11 @@ class EngineAdapter {
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                 const Matrix& a) const;
 
+  // What a solve of `a` projects out; null: nothing. O(nnz) time for each vector: not for a
+  // reactor's thread. Errors: those of kernels::MakeNullSpace.
+  absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> FindNullSpace(
+      const Matrix& a, const kernels::NullSpaceRequest& request) const;
+
   // The terms on which a solve with AUTO's choice climbs on where that does not do.
   struct Ladder {
     kernels::SolveOptions asked = {};  // by the caller
@@ -213,7 +218,8 @@ class EngineAdapter {
   // stay for the next solve; where a matrix of the job's tenant with A's pattern was, and is no
   // more, A's values take its place. Where the GPU is out of memory, what is kept there goes, and
   // it is tried once more. `ladder`: null, or AUTO made `m`: rungs that are left are reported to
-  // the job; those on A scaled are the host's work. Errors: the kernels'.
+  // the job; those on A scaled are the host's work. Of right-hand sides that no x reaches to the
+  // tolerance rungs have the part that is reached (SolveOptions::null_space). Errors: the kernels'.
   absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
                                const std::shared_ptr<const kernels::Preconditioner>& m,
                                std::span<const double> b, std::span<const double> x0,

@@ -52,6 +52,12 @@ struct EnumNames<kernels::Method> {
   }
 };
 template <>
+struct EnumNames<kernels::NullSpaceChoice> {
+  static std::string_view Of(kernels::NullSpaceChoice value) {
+    return Pick({"auto", "none", "constants", "given"}, value);
+  }
+};
+template <>
 struct EnumNames<kernels::Outcome> {
   static std::string_view Of(kernels::Outcome value) {
     return Pick({"converged", "max-iterations", "stagnated", "breakdown", "indefinite",
@@ -307,6 +313,23 @@ absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::strin
         absl::StrCat("is ", header.rhs_count(), "; give 1 to ", kMaxRhsCount, ", or 0 for 1"));
   }
   parsed.rhs_count = header.rhs_count() == 0 ? 1 : header.rhs_count();
+  if (header.null_space() != v1::NULL_SPACE_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(parsed.null_space, ParseEnum<kernels::NullSpaceChoice>(
+                                            header.null_space(), Path(field, "null_space")));
+  }
+  if (header.null_vectors() < 0 || header.null_vectors() > kernels::kMostNullVectors) {
+    return Bad(reason::kBadNullSpace, Path(field, "null_vectors"),
+               absl::StrCat("is ", header.null_vectors(), "; give 1 to ", kernels::kMostNullVectors,
+                            ", or 0 for none"));
+  }
+  if (header.null_vectors() > 0) {
+    if (parsed.null_space != kernels::NullSpaceChoice::kAuto) {
+      return Bad(reason::kBadNullSpace, Path(field, "null_space"),
+                 "says what to project out beside null_vectors, which do; leave one of them unset");
+    }
+    parsed.null_space = kernels::NullSpaceChoice::kGiven;
+    parsed.null_vectors = header.null_vectors();
+  }
   return parsed;
 }
 
@@ -386,6 +409,7 @@ v1::RhsOutcome ToProto(const kernels::RhsResult& from) {
   to.set_true_residual(from.true_residual);
   to.set_true_relative_residual(from.true_relative_residual);
   to.set_detail(from.detail);
+  to.set_unreachable(from.unreachable);
   return to;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/ladder.h"
+#include "kernels/krylov/null_space.h"
 #include "server/sched/job.h"
 #include "spaid/v1/arrays.pb.h"
 #include "spaid/v1/preconditioner.pb.h"
@@ -45,10 +46,13 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
 
 // The part of a SolveHeader that says how to solve.
 struct ParsedSolve {
-  kernels::SolveOptions options;  // method may be kAuto
+  kernels::SolveOptions options;  // method may be kAuto; null_space is null
   int rhs_count = 1;
+  kernels::NullSpaceChoice null_space = kernels::NullSpaceChoice::kAuto;
+  int null_vectors = 0;  // kGiven: so many will come
 };
-// Errors: UNKNOWN_ENUM, BAD_TOLERANCE, BAD_MAX_ITERATIONS, BAD_RESTART, BAD_RHS_COUNT.
+// Errors: UNKNOWN_ENUM, BAD_TOLERANCE, BAD_MAX_ITERATIONS, BAD_RESTART, BAD_RHS_COUNT,
+// BAD_NULL_SPACE.
 absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::string_view field);
 
 // Errors: BAD_LIMIT (zero, negative, malformed or over 10 years).

@@ -85,6 +85,8 @@ struct JobFactory::SolveWork {
   std::string placement;                        // why it runs where it runs
   bool on_gpu = false;                          // it was meant to
   kernels::SolveOptions asked;                  // by the caller; the request's are resolved
+  // The request's options borrow it.
+  std::shared_ptr<const kernels::NullSpace> null_space;
 };
 
 absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
@@ -416,6 +418,11 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   }
   ASSIGN_OR_RETURN(request.solve.options.method,
                    parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
+  ASSIGN_OR_RETURN(work->null_space,
+                   parts_.adapter->FindNullSpace(
+                       a, {.choice = request.solve.null_space, .vectors = request.null_vectors}));
+  request.null_vectors = {};
+  request.solve.options.null_space = work->null_space.get();
   const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
   RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options));
@@ -562,6 +569,7 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
                        std::max(1.0, static_cast<double>(request.matrix.value->csc.nnz())));
     *done.mutable_quality() = used.quality;
   }
+  if (work.null_space != nullptr) done.set_null_space(work.null_space->what());
   if (!there.rungs.empty()) {
     for (const kernels::Rung& rung : there.rungs) *done.add_rungs() = ToProto(rung);
     done.set_method(done.rungs().rbegin()->method());

@@ -85,9 +85,11 @@ class JobFactory {
     std::optional<Stored<Preconditioner>> preconditioner;
     std::optional<v1::PreconditionerSpec> spec;
     ParsedSolve solve;
-    kernels::Array<double> b;   // n x rhs_count
-    kernels::Array<double> x0;  // the same, or empty
-    BudgetShare share;          // what b, x0 and the solution count for; kept until the result dies
+    kernels::Array<double> b;                  // n x rhs_count
+    kernels::Array<double> x0;                 // the same, or empty
+    kernels::Array<double> null_vectors = {};  // n x solve.null_vectors
+    // What these and the solution count for; kept until the result dies.
+    BudgetShare share;
     Terms terms;
     kernels::StopToken stop = {};  // stops the preparation
   };
@@ -109,7 +111,8 @@ class JobFactory {
   absl::StatusOr<BuildTicket> StartBuild(BuildRequest request);
 
   // Queues a solve, with the build of its M if that does not exist. Errors: as for StartBuild, and
-  // PRECONDITIONER_SIZE_MISMATCH, PRECONDITIONER_NOT_SPD, NOT_SYMMETRIC, RHS_LENGTH_MISMATCH.
+  // PRECONDITIONER_SIZE_MISMATCH, PRECONDITIONER_NOT_SPD, NOT_SYMMETRIC, RHS_LENGTH_MISMATCH, those
+  // of kernels::MakeNullSpace.
   absl::StatusOr<SolveTicket> StartSolve(SolveRequest request);
 
   absl::StatusOr<Estimate> EstimateBuild(const std::string& tenant, const Matrix& matrix,

@@ -41,13 +41,14 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     // n < 2^31 and rhs_count <= 1024: no overflow.
     const int64_t size = n_locked() * solve_.rhs_count;
     const int64_t arrays = header.has_initial_guess() ? 3 : 2;  // b, x, and the guess
-    const int64_t bytes = arrays * size * 8;
+    const int64_t null_size = n_locked() * solve_.null_vectors;
+    const int64_t bytes = (arrays * size + null_size) * 8;
     if (const int64_t limit = backend_->rhs_budget().limit(); bytes > limit) {
-      return MakeError(
-                 absl::StatusCode::kResourceExhausted, reason::kRhsTooLarge,
-                 absl::StrCat(solve_.rhs_count, " right-hand sides of ", n_locked(),
-                              " numbers, with guess and solution, take ", bytes,
-                              " bytes; the limit is ", limit, " (--rhs-bytes); send fewer at once"))
+      return MakeError(absl::StatusCode::kResourceExhausted, reason::kRhsTooLarge,
+                       absl::StrCat(solve_.rhs_count, " right-hand sides of ", n_locked(),
+                                    " numbers, with guess", null_size > 0 ? ", null vectors" : "",
+                                    " and solution, take ", bytes, " bytes; the limit is ", limit,
+                                    " (--rhs-bytes); send fewer at once"))
           .Field("header.rhs_count")
           .Meta("actual", bytes)
           .Meta("limit", limit);
@@ -56,6 +57,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     ASSIGN_OR_RETURN(share_, backend_->rhs_budget().Take(tenant(), 0));
     b_.emplace(v1::ARRAY_KIND_RHS, size);
     if (header.has_initial_guess()) x0_.emplace(v1::ARRAY_KIND_INITIAL_GUESS, size);
+    if (null_size > 0) null_.emplace(v1::ARRAY_KIND_NULL_SPACE, null_size);
     omit_solution_ = header.omit_solution();
     return absl::OkStatus();
   }
@@ -68,8 +70,12 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
       case v1::ARRAY_KIND_INITIAL_GUESS:
         if (x0_) return Add(&*x0_, chunk, "initial_guess", /*copies=*/1);
         return UnexpectedArray(chunk, "no initial guess: the header does not announce one");
+      case v1::ARRAY_KIND_NULL_SPACE:
+        if (null_) return Add(&*null_, chunk, "null_space", /*copies=*/1);
+        return UnexpectedArray(chunk, "no null vectors: the header does not announce any");
       default:
-        return UnexpectedArray(chunk, x0_ ? "rhs or initial_guess" : "rhs");
+        return UnexpectedArray(chunk, absl::StrCat("rhs", x0_ ? " or initial_guess" : "",
+                                                   null_ ? " or null_space" : ""));
     }
   }
 
@@ -89,8 +95,11 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
                            const char* bound, int64_t actual) const {
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kRhsLengthMismatch,
                      absl::StrCat(name, " has ", bound, actual, " elements and must have ",
-                                  receiver.size(), " (n = ", n_locked(),
-                                  " times rhs_count = ", solve_.rhs_count, ")"))
+                                  receiver.size(), " (n = ", n_locked(), " times ",
+                                  &receiver == (null_ ? &*null_ : nullptr)
+                                      ? absl::StrCat("null_vectors = ", solve_.null_vectors)
+                                      : absl::StrCat("rhs_count = ", solve_.rhs_count),
+                                  ")"))
         .Field(name)
         .Meta("expected", receiver.size())
         .Meta("actual", actual);
@@ -101,21 +110,25 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   absl::Status CheckComplete() override {
     if (!b_->complete()) return WrongLength(*b_, "rhs", "", b_->received());
     if (x0_ && !x0_->complete()) return WrongLength(*x0_, "initial_guess", "", x0_->received());
+    if (null_ && !null_->complete())
+      return WrongLength(*null_, "null_space", "", null_->received());
     return absl::OkStatus();
   }
 
   absl::StatusOr<Started> Submit() override {
-    ASSIGN_OR_RETURN(auto ticket, backend_->job_factory().StartSolve(
-                                      {.tenant = tenant(),
-                                       .matrix = *matrix_,
-                                       .preconditioner = std::move(preconditioner_),
-                                       .spec = std::move(spec_),
-                                       .solve = solve_,
-                                       .b = b_->Take(),
-                                       .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
-                                       .share = std::move(share_),
-                                       .terms = terms_,
-                                       .stop = stop()}));
+    ASSIGN_OR_RETURN(auto ticket,
+                     backend_->job_factory().StartSolve(
+                         {.tenant = tenant(),
+                          .matrix = *matrix_,
+                          .preconditioner = std::move(preconditioner_),
+                          .spec = std::move(spec_),
+                          .solve = solve_,
+                          .b = b_->Take(),
+                          .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
+                          .null_vectors = null_ ? null_->Take() : kernels::Array<double>(),
+                          .share = std::move(share_),
+                          .terms = terms_,
+                          .stop = stop()}));
     return Started{std::move(ticket.job), std::move(ticket.waiter)};
   }
 
@@ -152,7 +165,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   std::optional<Stored<Preconditioner>> preconditioner_;
   std::optional<v1::PreconditionerSpec> spec_;
   BudgetShare share_;
-  std::optional<ArrayReceiver<double>> b_, x0_;
+  std::optional<ArrayReceiver<double>> b_, x0_, null_;
   bool omit_solution_ = false, done_ = false;
   std::shared_ptr<const SolveOutcome> outcome_;
   ChunkSource solution_;

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
@@ -159,6 +160,82 @@ TEST_F(Cli, ExitCodeThreeIsAnHonestOutcome) {
                              "--method=bicgstab", "--max-iterations=2"});
   EXPECT_EQ(text.exit_code, 3);
   EXPECT_THAT(text.out, HasSubstr("What the matrix says:\n  - "));
+}
+
+TEST_F(Cli, SingularSystemsAreSolvedAsFarAsTheyCanBe) {
+  // Nothing flows through the boundary: 5-point Laplacian, each row's sum zero.
+  constexpr int kNx = 20, kNy = 15;
+  CscMatrix a = Poisson(kNx, kNy);
+  for (int64_t j = 0; j < a.n; ++j) {
+    double sum = 0;
+    int64_t diagonal = 0;
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      if (a.row_idx[p] == j) {
+        diagonal = p;
+      } else {
+        sum += a.values[p];
+      }
+    }
+    a.values[diagonal] = -sum;
+  }
+  std::vector<double> x(a.n), ones(a.n, 1.0);
+  for (int64_t i = 0; i < a.n; ++i) x[i] = std::sin(static_cast<double>(i));
+  const std::vector<double> b = Multiply(a, x);
+  std::vector<double> shifted = b;
+  for (double& v : shifted) v += 1;
+  const std::string a_file = folder_ / "A.mtx", b_file = folder_ / "b.mtx",
+                    shifted_file = folder_ / "shifted.mtx", ones_file = folder_ / "ones.mtx",
+                    x_file = folder_ / "x.mtx";
+  ASSERT_FALSE(cli::WriteMatrix(a_file, a));
+  ASSERT_FALSE(cli::WriteVectors(b_file, a.n, 1, b));
+  ASSERT_FALSE(cli::WriteVectors(shifted_file, a.n, 1, shifted));
+  ASSERT_FALSE(cli::WriteVectors(ones_file, a.n, 1, ones));
+
+  for (const std::string engine : {"auto", "jacobi", "fsai", "static-spai"}) {
+    const json solved =
+        RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=" + engine, "--out=" + x_file});
+    EXPECT_EQ(solved.at("outcome"), "CONVERGED") << engine;
+    EXPECT_EQ(solved.at("null_space"), "constants");
+    EXPECT_LE(solved.at("unreachable").get<double>(), 1e-14);
+    const auto found = cli::ReadVectors(x_file);
+    ASSERT_TRUE(found.ok());
+    double sum = 0;
+    for (const double v : found->values) sum += v;
+    EXPECT_NEAR(sum, 0, 1e-9) << engine;
+
+    // √n of ‖b + 1‖ cannot be reached; AUTO does not climb for it.
+    const json stuck = RunJson({"solve", a_file, "--rhs=" + shifted_file, "--engine=" + engine}, 3);
+    EXPECT_EQ(stuck.at("outcome"), "STAGNATED") << engine;
+    const double b_norm = std::sqrt(std::inner_product(b.begin(), b.end(), b.begin(), 0.0));
+    const double share =
+        std::sqrt(double{kNx * kNy}) / std::hypot(std::sqrt(double{kNx * kNy}), b_norm);
+    EXPECT_NEAR(stuck.at("unreachable").get<double>(), share, 1e-9) << engine;
+    EXPECT_NEAR(stuck.at("true_relative_residual").get<double>(), share, 1e-7);
+    EXPECT_THAT(stuck.at("detail").get<std::string>(), HasSubstr("that no x reaches"));
+    EXPECT_THAT(stuck.at("detail").get<std::string>(), HasSubstr("the rest is solved to"));
+    EXPECT_EQ(stuck.at("rungs").size(), 0u) << stuck.at("rungs");
+  }
+  std::vector<double> both = shifted;
+  both.insert(both.end(), b.begin(), b.end());
+  ASSERT_FALSE(cli::WriteVectors(shifted_file, a.n, 2, both));
+  const json rhs = RunJson({"solve", a_file, "--rhs=" + shifted_file}, 3).at("rhs");
+  EXPECT_EQ(rhs[0].at("outcome"), "STAGNATED");
+  EXPECT_GT(rhs[0].at("unreachable").get<double>(), 0.1);
+  EXPECT_EQ(rhs[1].at("outcome"), "CONVERGED");
+  EXPECT_LE(rhs[1].at("unreachable").get<double>(), 1e-14);
+  const json given =
+      RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=jacobi", "--null-space=" + ones_file});
+  EXPECT_EQ(given.at("null_space"), "1 given vector");
+  EXPECT_EQ(RunJson({"solve", a_file, "--rhs=" + b_file, "--engine=jacobi", "--null-space=none"})
+                .at("null_space"),
+            "");
+  EXPECT_EQ(RunJson({"solve", a_file, "--rhs=" + b_file, "--null-space=" + b_file}, 1)
+                .at("error")
+                .at("reason"),
+            "NOT_IN_NULL_SPACE");
+  const Finished told = Run({"solve", a_file, "--rhs=" + shifted_file, "--engine=jacobi"});
+  EXPECT_EQ(told.exit_code, 3);
+  EXPECT_THAT(told.out, ::testing::ContainsRegex("null space +constants, projected out"));
 }
 
 TEST_F(Cli, RefusalsOfTheServerAreErrors) {

@@ -150,6 +150,9 @@ enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
 // kAuto: fp32 where that fits and spares a twentieth or more of the bytes an iteration moves.
 enum class Precision { kAuto, kFp64, kFp32 };
+// What a solve of a singular A projects out, beside SolveOptions::null_vectors. kAuto: constants,
+// where the diagnosis has them; kConstants: refused where they are not in the null space.
+enum class NullSpace { kAuto, kNone, kConstants };
 enum class Outcome {
   kConverged,
   kMaxIterations,
@@ -168,7 +171,8 @@ enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
 std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy), Name(Method),
-    Name(Precision), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
+    Name(Precision), Name(NullSpace), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind),
+    Name(Stage);
 
 // Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
 // visit(name, member) for each, by its name on the wire, which is that in spaidctl's JSON, too.
@@ -195,6 +199,8 @@ struct Diagnosis {
   int64_t structural_rank = -1;
   Occurrence not_dominant_rows, zero_sum_rows;
   bool constants_in_null_space = false;
+  Occurrence zero_sum_columns;
+  bool constants_in_left_null_space = false;
   Occurrence dense_rows, dense_columns;
   int64_t max_row_entries = 0, max_column_entries = 0;
   double min_abs_value = 0, max_abs_value = 0;
@@ -209,10 +215,12 @@ struct Diagnosis {
         "zero_diagonal", self.zero_diagonal, "negative_diagonal", self.negative_diagonal,
         "empty_rows", self.empty_rows, "empty_columns", self.empty_columns, "structural_rank",
         self.structural_rank, "not_dominant_rows", self.not_dominant_rows, "zero_sum_rows",
-        self.zero_sum_rows, "constants_in_null_space", self.constants_in_null_space, "dense_rows",
-        self.dense_rows, "dense_columns", self.dense_columns, "max_row_entries",
-        self.max_row_entries, "max_column_entries", self.max_column_entries, "min_abs_value",
-        self.min_abs_value, "max_abs_value", self.max_abs_value, "findings", self.findings);
+        self.zero_sum_rows, "constants_in_null_space", self.constants_in_null_space,
+        "zero_sum_columns", self.zero_sum_columns, "constants_in_left_null_space",
+        self.constants_in_left_null_space, "dense_rows", self.dense_rows, "dense_columns",
+        self.dense_columns, "max_row_entries", self.max_row_entries, "max_column_entries",
+        self.max_column_entries, "min_abs_value", self.min_abs_value, "max_abs_value",
+        self.max_abs_value, "findings", self.findings);
   }
 };
 
@@ -419,6 +427,7 @@ struct JobInfo {
     int64_t iterations = 0;
     double true_residual = 0, true_relative_residual = 0;
     std::string detail;
+    double unreachable = 0;  // the share of |b| that no x reaches, where A is known to be singular
   };
   std::vector<RhsOutcome> outcomes;  // in ListJobs: the first that did not converge, or the first
   int64_t outcome_count = 0;         // right-hand sides of an ended solve
@@ -490,6 +499,10 @@ struct SolveOptions {
   int64_t basis_bytes = 0;     // GMRES: cycles grow past `restart` within these; 0: they do not
   int64_t shadow_vectors = 4;  // s of IDR(s)
   std::span<const double> initial_guess = {};  // n * rhs_count, or empty
+  // Of a singular A: the solution is the one orthogonal to what is projected out. `null_vectors`:
+  // n * k numbers, column-major, k vectors z with A z = 0, at most 32, in place of `null_space`.
+  NullSpace null_space = NullSpace::kAuto;
+  std::span<const double> null_vectors = {};
   bool omit_solution = false;
   Precision m_precision = Precision::kAuto;
   // Those of the iteration.
@@ -540,6 +553,7 @@ struct SolveResult {
   // The rungs of Engine::kAuto, if its first choice did not do; `method` is the last one's,
   // `preconditioner` and `quality` are the first one's.
   std::vector<Rung> rungs;
+  std::string null_space;  // what was projected out, for people; empty: nothing
 };
 
 // The solution of a solve, as Client::Watch returns it.

@@ -177,6 +177,7 @@ TEST(LocalErrors, AreToldBeforeTheServerIsAsked) {
       {{"solve", folder.File("none.mtx")}, "FILE_NOT_FOUND"},
       {{"solve", a, "--rhs=" + b}, "RHS_LENGTH"},
       {{"solve", a, "--initial-guess=" + b}, "RHS_LENGTH"},
+      {{"solve", a, "--null-space=" + b}, "RHS_LENGTH"},
       {{"solve", a, "--pattern=" + b}, "MATRIX_DENSE"},
       {{"solve", a, "--out=" + folder.File("no/x.mtx")}, "FILE_UNWRITABLE"},
       {{"solve", a, "--plot=" + folder.File("no/a.svg")}, "FILE_UNWRITABLE"},

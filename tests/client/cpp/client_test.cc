@@ -342,6 +342,8 @@ auto KeepBooks(SolveBooks& books) {
       done.add_outcomes()->set_outcome(i == 0 ? v1::OUTCOME_CONVERGED : v1::OUTCOME_STAGNATED);
     }
     done.set_method(v1::METHOD_GMRES);
+    done.mutable_outcomes(0)->set_unreachable(0.25);
+    done.set_null_space("constants");
     done.set_job("jobs/1");
     done.mutable_timings()->set_solve_ms(2.5);
     done.set_preconditioner_storage(v1::PRECISION_FP64);
@@ -451,6 +453,27 @@ TEST(Solve, ByHandleAsksForTheOrderOnce) {
   EXPECT_FALSE(solved->quality.has_value());
   EXPECT_THAT(kinds, ::testing::IsSupersetOf({Progress::Kind::kTransfer, Progress::Kind::kQueued,
                                               Progress::Kind::kResiduals}));
+}
+
+TEST(Solve, SendsNullVectorsAndReadsWhatIsUnreachable) {
+  SolveBooks books;
+  std::atomic<int> asked = 0;
+  ScriptedServer server({.get_matrix = Matrix3(asked), .solve = KeepBooks(books)});
+  Client client({.address = server.address()});
+  const std::vector<double> b{1, 2, 3}, vectors{1, 1, 1, 1, 0, -1};
+  const auto solved = client.Solve("matrices/a", b, {.null_vectors = vectors});
+  ASSERT_TRUE(solved.ok()) << solved.error().message;
+  EXPECT_EQ(books.headers[0].null_vectors(), 2);
+  EXPECT_EQ(books.headers[0].null_space(), v1::NULL_SPACE_UNSPECIFIED);
+  EXPECT_EQ(books.arrays[v1::ARRAY_KIND_NULL_SPACE], Bytes(vectors));
+  EXPECT_EQ(solved->rhs[0].unreachable, 0.25);
+  EXPECT_EQ(solved->null_space, "constants");
+  ASSERT_TRUE(client.Solve("matrices/a", b, {.null_space = NullSpace::kNone}).ok());
+  EXPECT_EQ(books.headers[1].null_space(), v1::NULL_SPACE_NONE);
+  EXPECT_EQ(books.headers[1].null_vectors(), 0);
+  const auto odd = client.Solve("matrices/a", b, {.null_vectors = std::span(vectors).first(4)});
+  ASSERT_FALSE(odd.ok());
+  EXPECT_EQ(odd.error().field, "null_vectors");
 }
 
 TEST(Solve, WithAPreconditionerSendsNoSpec) {

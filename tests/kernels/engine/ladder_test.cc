@@ -88,7 +88,7 @@ struct Case {
   }
 
   LadderCase Terms() const {
-    return {.a = a, .diagnosis = diagnosis, .b = b, .options = options, .ladder = ladder};
+    return {.a = view, .diagnosis = diagnosis, .b = b, .options = options, .ladder = ladder};
   }
 
   LadderResult Checked(Result<LadderResult> climbed) const {
@@ -115,6 +115,7 @@ struct Case {
   }
 
   CscMatrix a;
+  const CscView view = a;  // borrowed by cases
   const int64_t n;
   Diagnosis diagnosis;
   std::vector<double> b, start;

@@ -132,6 +132,31 @@ TEST(DiagnosisTest, NeumannMatrixHasConstantsInItsNullSpace) {
   EXPECT_THAT(d.findings, Contains(HasSubstr("constant vectors are in the null space")));
 }
 
+TEST(DiagnosisTest, ConstantsOfEitherSide) {
+  // Rows alone, columns alone, both of a matrix that is not symmetric; and a row that spoils it.
+  const Diagnosis rows = Diagnose(Make(2, 2, {0, 2, 4}, {0, 1, 0, 1}, {1, -2, -1, 2}));
+  EXPECT_TRUE(rows.constants_in_null_space);
+  EXPECT_FALSE(rows.constants_in_left_null_space);
+  EXPECT_EQ(rows.zero_sum_columns.count, 0);
+  const Diagnosis columns = Diagnose(Make(2, 2, {0, 2, 4}, {0, 1, 0, 1}, {1, -1, -2, 2}));
+  EXPECT_FALSE(columns.constants_in_null_space);
+  EXPECT_TRUE(columns.constants_in_left_null_space);
+  EXPECT_EQ(columns.zero_sum_columns.count, 2);
+  EXPECT_THAT(columns.findings, Contains(HasSubstr("Every column sums to zero")));
+  const Diagnosis ring =
+      Diagnose(Make(3, 3, {0, 2, 4, 6}, {0, 1, 1, 2, 0, 2}, {1, -1, 1, -1, -1, 1}));
+  EXPECT_TRUE(ring.constants_in_null_space);
+  EXPECT_TRUE(ring.constants_in_left_null_space);
+  EXPECT_FALSE(ring.numerically_symmetric);
+  const Diagnosis spoilt = Diagnose(Make(2, 2, {0, 2, 4}, {0, 1, 0, 1}, {1, -1, -1, 1.1}));
+  EXPECT_EQ(spoilt.zero_sum_columns.count, 1);
+  EXPECT_EQ(spoilt.zero_sum_columns.first, 0);
+  EXPECT_FALSE(spoilt.constants_in_left_null_space);
+  // With an empty column beside it.
+  EXPECT_TRUE(Diagnose(Make(3, 3, {0, 2, 4, 4}, {0, 1, 0, 1}, {1, -1, -2, 2}))
+                  .constants_in_left_null_space);
+}
+
 TEST(DiagnosisTest, StructurallySingularWithoutEmptyRows) {
   // Rows 1 and 2 share column 0 alone.
   const Diagnosis d = Diagnose(Make(3, 3, {0, 3, 4, 5}, {0, 1, 2, 0, 0}, {1, 1, 1, 1, 1}));

@@ -302,6 +302,23 @@ TEST(ParseSolveTest, ReadsAndDefaults) {
   EXPECT_EQ(ToProto(kernels::Storage::kAuto), v1::PRECISION_UNSPECIFIED) << "there is no such M";
 }
 
+TEST(ParseSolveTest, ReadsTheNullSpace) {
+  using kernels::NullSpaceChoice;
+  EXPECT_EQ(ParseSolve(Header(), "header")->null_space, NullSpaceChoice::kAuto);
+  for (const auto& [sent, read] :
+       {std::pair{v1::NULL_SPACE_AUTO, NullSpaceChoice::kAuto},
+        std::pair{v1::NULL_SPACE_NONE, NullSpaceChoice::kNone},
+        std::pair{v1::NULL_SPACE_CONSTANTS, NullSpaceChoice::kConstants}}) {
+    v1::SolveHeader header = Header();
+    header.set_null_space(sent);
+    EXPECT_EQ(ParseSolve(header, "header")->null_space, read);
+  }
+  v1::SolveHeader header = Header();
+  header.set_null_vectors(32);
+  EXPECT_EQ(ParseSolve(header, "header")->null_space, NullSpaceChoice::kGiven);
+  EXPECT_EQ(ParseSolve(header, "header")->null_vectors, 32);
+}
+
 struct BadHeader {
   const char* name;
   void (*break_it)(v1::SolveHeader&);
@@ -328,6 +345,17 @@ INSTANTIATE_TEST_SUITE_P(
                   "header.method"},
         BadHeader{"UnknownMethod", [](H& h) { h.set_method(static_cast<v1::Method>(77)); },
                   "UNKNOWN_ENUM", "header.method"},
+        BadHeader{"UnknownNullSpace",
+                  [](H& h) { h.set_null_space(static_cast<v1::NullSpace>(77)); }, "UNKNOWN_ENUM",
+                  "header.null_space"},
+        BadHeader{"NullVectorsBesideNone",
+                  [](H& h) {
+                    h.set_null_space(v1::NULL_SPACE_NONE);
+                    h.set_null_vectors(1);
+                  },
+                  "BAD_NULL_SPACE", "header.null_space"},
+        BadHeader{"NegativeNullVectors", [](H& h) { h.set_null_vectors(-1); }, "BAD_NULL_SPACE",
+                  "header.null_vectors"},
         BadHeader{"ZeroRtol", [](H& h) { h.set_rtol(0); }, "BAD_TOLERANCE", "header.rtol"},
         BadHeader{"NegativeRtol", [](H& h) { h.set_rtol(-1e-8); }, "BAD_TOLERANCE", "header.rtol"},
         BadHeader{"NegativeRtolWithAtol",

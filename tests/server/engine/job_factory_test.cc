@@ -456,6 +456,19 @@ TEST_F(JobFactoryTest, RefusesSolves) {
             "PRECONDITIONER_SIZE_MISMATCH");
 }
 
+TEST_F(JobFactoryTest, RefusesVectorsThatAreNotInTheNullSpace) {
+  auto request = Solve(Put(Diagonal(3)));
+  request.solve.null_space = kernels::NullSpaceChoice::kConstants;
+  absl::Status status = bench_->StartSolve(std::move(request)).status();
+  EXPECT_EQ(ReasonOf(status), "NOT_IN_NULL_SPACE");
+  EXPECT_EQ(FieldOf(status), "null_space");
+  request = Solve(Put(Diagonal(3)));
+  request.solve.null_space = kernels::NullSpaceChoice::kGiven;
+  request.null_vectors.assign(6, 0.0);
+  status = bench_->StartSolve(std::move(request)).status();
+  EXPECT_EQ(ReasonOf(status), "BAD_NULL_SPACE");
+}
+
 TEST_F(JobFactoryTest, ACancelledSolveLeavesItsIterate) {
   engine_.HoldSolves();
   auto ticket = bench_->StartSolve(Solve(Put(Diagonal(3))));

@@ -265,6 +265,30 @@ TEST_F(BadInput, RightHandSideOfWrongLength) {
   EXPECT_RPC_ERROR(SolveStatus(guess), INVALID_ARGUMENT, "RHS_LENGTH_MISMATCH", "initial_guess");
 }
 
+TEST_F(BadInput, NullVectors) {
+  v1::SolveHeader header = SolveOf(h_.Store(a_), None());
+  const auto solve = [&](const std::vector<double>& vectors) {
+    SolveCall call = OpenSolve(h_);
+    call.Head(header)
+        .Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>{1, 2, 3}))
+        .Chunk(ChunkOf(v1::ARRAY_KIND_NULL_SPACE, 0, vectors))
+        .Done();
+    return call.Finish();
+  };
+  EXPECT_RPC_ERROR(solve({1, 1, 1}), INVALID_ARGUMENT, "UNEXPECTED_MESSAGE", "no null vectors");
+  header.set_null_vectors(2);
+  EXPECT_RPC_ERROR(SolveStatus(header), INVALID_ARGUMENT, "RHS_LENGTH_MISMATCH",
+                   "null_space has 0 elements and must have 6 (n = 3 times null_vectors = 2)");
+  EXPECT_RPC_ERROR(solve({1, 1, 1, 1, 1, 1, 1}), INVALID_ARGUMENT, "RHS_LENGTH_MISMATCH",
+                   "at least 7");
+  const grpc::Status status = solve({1, 1, 1, 1, 1, 2});
+  EXPECT_RPC_ERROR(status, INVALID_ARGUMENT, "NOT_IN_NULL_SPACE", "vector 0");
+  EXPECT_EQ(Decode(status).field, "null_space");
+  EXPECT_EQ(Decode(status).metadata["index"], "0");
+  header.set_null_vectors(33);
+  EXPECT_RPC_ERROR(SolveStatus(header), INVALID_ARGUMENT, "BAD_NULL_SPACE", "give 1 to 32");
+}
+
 TEST_F(BadInput, MessagesInTheWrongOrder) {
   {
     UploadCall call = OpenUpload(h_);
