@@ -14,16 +14,19 @@
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
+#include "kernels/engine/ladder_rungs.h"
 #include "kernels/engine/spec.h"
+#include "kernels/krylov/null_space.h"
 #include "kernels/sparse/scaling.h"
 
 namespace spaid::kernels {
 namespace {
 
+double ToDouble(int64_t x) { return static_cast<double>(x); }
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-constexpr int64_t kRestart = 200;
-constexpr int kShadowVectors = 8;  // of IDR: sturdier than fewer (docs/decisions/krylov.md)
+// Iterations before the last rung with an engine is judged, behind which nothing new stands.
+constexpr int64_t kLastLook = 400;
 // At last cycles of GMRES grow to this, where none converges (SolveOptions::basis_bytes).
 constexpr int64_t kBasisBytes = int64_t{256} << 20;
 // Solves of one rung, each of the residual that the one before it left in the caller's system.
@@ -33,209 +36,9 @@ constexpr double kHarder = 1e-2;       // of the target, where the one before it
 constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
 constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(double);
 
-// The one below a rung gets so many times what its set-up costs before it is judged: residuals of
-// short recurrences may stand still for long, and what costs much need not be better. What costs
-// little, and the inverse, which is certain, are tried sooner.
-constexpr double kSooner = 1, kLater = 4;
-
-// The makings of a rung.
-struct Candidate {
-  RungKind kind = RungKind::kBottom;
-  PreconditionerSpec spec;  // kNone: nothing, or the inverse
-  Method method = Method::kGmres;
-  int64_t restart = 50, basis_bytes = 0;
-  double worth = kLater;
-  bool scaled = false, inverse = false;
-  std::string name;
-};
-
-bool MayBePositive(const Diagnosis& d) {
-  return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
-}
-
 bool SawIndefinite(const SolveResult& solved) {
   return std::any_of(solved.rhs.begin(), solved.rhs.end(),
                      [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
-}
-
-Candidate Fsai(RungKind kind, Method method) {
-  Candidate c;
-  c.kind = kind;
-  c.spec.engine = kind == RungKind::kFsai ? EngineKind::kFsai : EngineKind::kAfsai;
-  c.method = method;
-  c.worth = kind == RungKind::kFsai ? kSooner : kLater;
-  c.name = kind == RungKind::kFsai ? "static FSAI" : "adaptive FSAI";
-  return c;
-}
-
-Candidate Minres() {
-  Candidate c;
-  c.kind = RungKind::kMinres;
-  c.spec.engine = EngineKind::kNone;
-  c.method = Method::kMinres;
-  c.worth = kSooner;
-  c.scaled = true;
-  c.name = "no preconditioner";
-  return c;
-}
-
-Candidate StaticSpai(const StaticSpaiOptions& options, Method method, int64_t restart) {
-  Candidate c;
-  c.kind = RungKind::kStaticSpai;
-  c.spec.engine = EngineKind::kStaticSpai;
-  c.spec.static_spai = options;
-  c.method = method;
-  c.restart = restart;
-  c.worth = kSooner;
-  c.scaled = true;
-  c.name = "static SPAI";
-  return c;
-}
-
-Candidate DynamicSpai(RungKind kind, double tol, int steps, Method method, int64_t restart) {
-  Candidate c;
-  c.kind = kind;
-  c.spec.engine = EngineKind::kDynamicSpai;
-  c.spec.dynamic_spai.tol = tol;
-  c.spec.dynamic_spai.max_steps = steps;
-  c.method = method;
-  c.restart = restart;
-  c.scaled = true;
-  c.name = "dynamic SPAI (tol " + Figure(tol) + ", " + std::to_string(steps) + " x " +
-           std::to_string(c.spec.dynamic_spai.per_step) + ")";
-  return c;
-}
-
-// Whether methods for positive definite A come first.
-bool TakenForPositive(const LadderCase& c) {
-  const Method asked = c.options.method;
-  return MayBePositive(c.diagnosis) && (asked == Method::kAuto || ForSymmetric(asked));
-}
-
-// The rungs over the bottom, from there up. `positive`: A is taken to be positive definite.
-std::vector<Candidate> Candidates(const LadderCase& c, bool positive) {
-  std::vector<Candidate> rungs;
-  const Method asked = c.options.method;
-  const bool free = asked == Method::kAuto;
-  if (positive) {
-    const Method method = free ? Method::kCg : asked;
-    rungs.push_back(Fsai(RungKind::kFsai, method));
-    rungs.push_back(Fsai(RungKind::kAfsai, method));
-  }
-  // Behind rungs of CG, too, whose solves may find A indefinite.
-  if (c.diagnosis.numerically_symmetric && !c.ladder.to_build &&
-      (free || asked == Method::kMinres)) {
-    rungs.push_back(Minres());
-  }
-  if (ForSymmetric(asked)) return rungs;
-  const int64_t restart = std::max(c.options.restart, kRestart);
-  const Method method = free ? Method::kGmres : asked;
-  rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
-  rungs.push_back(
-      DynamicSpai(RungKind::kDynamicSpai, 0.3, 10, free ? Method::kIdr : asked, restart));
-  rungs.push_back(DynamicSpai(RungKind::kLargeDynamicSpai, 0.1, 20, method, restart));
-  if (c.a.n_cols <= c.ladder.max_inverse_n && !c.ladder.to_build) {
-    Candidate inverse;
-    inverse.kind = RungKind::kInverse;
-    inverse.spec.engine = EngineKind::kNone;
-    inverse.method = method;
-    inverse.restart = c.options.restart;
-    inverse.worth = kSooner;
-    inverse.scaled = inverse.inverse = true;
-    inverse.name = "the inverse by LU";
-    rungs.push_back(std::move(inverse));
-  }
-  return rungs;
-}
-
-// Whether the rung has a place on this way: of MINRES and static SPAI only where A is not, or no
-// more, taken to be positive definite, of CG only where it is.
-bool Fits(const Candidate& rung, bool positive) {
-  switch (rung.kind) {
-    case RungKind::kFsai:
-    case RungKind::kAfsai:
-      return positive || rung.method != Method::kCg;
-    case RungKind::kMinres:
-    case RungKind::kStaticSpai:
-      return !positive;
-    default:
-      return true;
-  }
-}
-
-double ToDouble(int64_t x) { return static_cast<double>(x); }
-
-// 2 n³ operations (lu_inverse.h), on one core.
-double InverseMs(int64_t n) {
-  constexpr double kFlopsPerMs = 4e7;
-  const double size = ToDouble(n);
-  return 2 * size * size * size / kFlopsPerMs;
-}
-
-// Predicts for one thread, as iterations are: what is left and when shall not depend on threads.
-double SetupMs(const Engine& engine, const LadderCase& c, const Candidate& rung, Context context,
-               BuildEstimate* estimate) {
-  context.threads = 1;
-  context.progress = nullptr;
-  const int64_t n = c.a.n_cols;
-  if (rung.inverse) {
-    const double entries = ToDouble(n) * ToDouble(n);
-    // LU and its scratch, then M by columns and by rows.
-    estimate->host_bytes = static_cast<int64_t>(entries * (8 + 8 + 12 + 12));
-    estimate->nnz_m = n * n;
-    return InverseMs(n);
-  }
-  if (rung.spec.engine == EngineKind::kNone) return 0;
-  const auto found = engine.Estimate(rung.spec, c.a, nullptr, context);
-  if (!found.ok()) return 0;
-  *estimate = *found;
-  const bool on_gpu = c.backend == Backend::kCuda && estimate->predicted_device_ms > 0;
-  return on_gpu ? estimate->predicted_device_ms : estimate->predicted_ms;
-}
-
-// When a rung of `nnz_m` stored entries is judged that `next` stands behind.
-int64_t LookAfter(const Engine& engine, const LadderCase& c, const Candidate& next, Method method,
-                  int64_t nnz_m, const Context& context) {
-  BuildEstimate estimate;
-  const double setup_ms = SetupMs(engine, c, next, context, &estimate);
-  const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
-  const double iteration = IterationMs({.method = method,
-                                        .n = ToDouble(c.a.n_cols),
-                                        .nnz_a = ToDouble(c.a.nnz()),
-                                        .nnz_m = ToDouble(nnz_m),
-                                        .n_rhs = n_rhs},
-                                       c.backend, /*threads=*/1);
-  const double many = setup_ms * next.worth / std::max(iteration, 1e-6);
-  return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
-}
-
-std::string Told(const Candidate& rung, const Scaling* scaling) {
-  std::string what = rung.name;
-  if (scaling != nullptr && !scaling->identity()) {
-    what +=
-        scaling->kind == ScalingMode::kMatching ? " of A matched and scaled" : " of A equilibrated";
-  }
-  what += ", ";
-  switch (rung.method) {
-    case Method::kCg:
-      return what + "CG";
-    case Method::kGmres:
-      return what + "GMRES(" + std::to_string(rung.restart) +
-             (rung.basis_bytes > 0 ? " and up)" : ")");
-    case Method::kMinres:
-      return what + "MINRES";
-    case Method::kIdr:
-      return what + "IDR";
-    default:
-      return what + "BiCGSTAB";
-  }
-}
-
-void Apply(const Candidate& rung, const LadderCase& c, SolveOptions* options) {
-  options->method = rung.method;
-  options->restart = rung.restart;
-  options->basis_bytes = rung.basis_bytes;
-  if (c.options.method == Method::kAuto) options->shadow_vectors = kShadowVectors;
 }
 
 class Ladder {
@@ -250,7 +53,7 @@ class Ladder {
     first.relative_residual = Worst();
     if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
     Tell(std::move(first));
-    return Rise([start](const Candidate& rung) { return rung.kind > start; });
+    return Rise([start](const PlannedRung& rung) { return rung.kind > start; });
   }
 
   Result<LadderResult> RunFrom(RungKind start, std::span<const double> x0) {
@@ -268,15 +71,16 @@ class Ladder {
     if (start == RungKind::kBottom) {
       auto bottom = Bottom();
       if (!bottom.ok()) return bottom.status();
-      const std::vector<Candidate> rungs = Candidates(c_, positive_);
-      const auto next = std::find_if(rungs.begin(), rungs.end(),
-                                     [&](const Candidate& rung) { return Fits(rung, positive_); });
+      const std::vector<PlannedRung> rungs = PlannedRungs(c_, positive_);
+      const auto next = std::find_if(rungs.begin(), rungs.end(), [&](const PlannedRung& rung) {
+        return Fits(rung, positive_);
+      });
       if (bottom->spec.engine != EngineKind::kNone || !c_.ladder.to_build) {
         Status status = Enter(*bottom, next != rungs.end() ? &*next : nullptr);
         if (!status.ok()) return status;
       }
     }
-    return Rise([start](const Candidate& rung) { return rung.kind >= start; });
+    return Rise([start](const PlannedRung& rung) { return rung.kind >= start; });
   }
 
  private:
@@ -294,7 +98,7 @@ class Ladder {
 
   template <class Wanted>
   Result<LadderResult> Rise(const Wanted& wanted) {
-    const std::vector<Candidate> rungs = Candidates(c_, positive_);
+    const std::vector<PlannedRung> rungs = PlannedRungs(c_, positive_);
     size_t i = 0;
     while (i < rungs.size() && !wanted(rungs[i])) ++i;
     for (; i < rungs.size() && GoesOn(); ++i) {
@@ -311,8 +115,8 @@ class Ladder {
     return Finish();
   }
 
-  Result<Candidate> Bottom() const {
-    Candidate bottom;
+  Result<PlannedRung> Bottom() const {
+    PlannedRung bottom;
     auto resolved = engine_.Resolve({.engine = EngineKind::kAuto, .method = c_.options.method},
                                     c_.a, c_.diagnosis, nullptr, context_);
     if (!resolved.ok()) return resolved.status();
@@ -327,7 +131,7 @@ class Ladder {
 
   // A rung's M and matrix, kept for another try.
   struct Closest {
-    Candidate rung;
+    PlannedRung rung;
     std::shared_ptr<const Preconditioner> m;
     int64_t nnz_m = 0;
     double relative_residual = 0;
@@ -420,16 +224,19 @@ class Ladder {
       auto matrix = ScaledMatrix(c_.a, *scaling, context_);
       if (!matrix.ok()) return matrix.status();
       scaled_ = *std::move(matrix);
+      if (c_.options.null_space != nullptr) {
+        scaled_space_ = ScaledNullSpace(*c_.options.null_space, *scaling, scaled_);
+      }
     }
     scaling_ = *std::move(scaling);
     return {};
   }
 
-  CscView MatrixOf(const Candidate& rung) const {
+  CscView MatrixOf(const PlannedRung& rung) const {
     return rung.scaled && !scaling_->identity() ? CscView(scaled_) : c_.a;
   }
 
-  Result<std::shared_ptr<const Preconditioner>> Build(const Candidate& rung) const {
+  Result<std::shared_ptr<const Preconditioner>> Build(const PlannedRung& rung) const {
     using Made = std::shared_ptr<const Preconditioner>;
     const CscView a = MatrixOf(rung);
     if (rung.inverse) {
@@ -477,7 +284,7 @@ class Ladder {
   }
 
   // Bytes of a solve, of A as it is scaled, and of the M that is kept for the end.
-  int64_t SolveBytes(const Candidate& rung) const {
+  int64_t SolveBytes(const PlannedRung& rung) const {
     const int64_t vector = 8 * n_;
     const int64_t basis =
         rung.method == Method::kGmres
@@ -487,7 +294,7 @@ class Ladder {
   }
 
   // `next`: null where nothing is behind it but what came closest.
-  Status Enter(const Candidate& rung, const Candidate* next) {
+  Status Enter(const PlannedRung& rung, const PlannedRung* next) {
     const auto start = Clock::now();
     Rung told;
     told.kind = rung.kind;
@@ -512,7 +319,7 @@ class Ladder {
     BuildEstimate estimate;
     const double setup_ms = SetupMs(engine_, c_, rung, context_, &estimate);
     // Behind the last one comes what came closest, by longer cycles, and takes what is left.
-    int64_t look = rung.inverse ? 0 : 2 * kRestart;
+    int64_t look = rung.inverse ? 0 : kLastLook;
     const int64_t nnz_m = rung.spec.engine == EngineKind::kJacobi ? 0 : estimate.nnz_m;
     if (next != nullptr) look = LookAfter(engine_, c_, *next, rung.method, nnz_m, context_);
     const double predicted_ms =
@@ -544,7 +351,7 @@ class Ladder {
   }
 
   Status Again(const Closest& closest) {
-    Candidate rung = closest.rung;
+    PlannedRung rung = closest.rung;
     if (c_.options.method == Method::kAuto && !ForSymmetric(rung.method)) {
       rung.method = Method::kGmres;
     }
@@ -571,8 +378,8 @@ class Ladder {
   }
 
   // Reduces the residuals of all right-hand sides that have not converged, by solves of them.
-  Status Solve(const Candidate& rung, const std::shared_ptr<const Preconditioner>& m, int64_t look,
-               Rung* told) {
+  Status Solve(const PlannedRung& rung, const std::shared_ptr<const Preconditioner>& m,
+               int64_t look, Rung* told) {
     const auto start = Clock::now();
     const bool rung_scaled = rung.scaled && !scaling_->identity();
     if (!rung_scaled) {
@@ -627,6 +434,7 @@ class Ladder {
       options.atol = 0;
       options.max_iterations = budget;
       options.keep_history = false;
+      if (scaled) options.null_space = scaled_space_.get();
       StallWatch watch(rtol, look > 0 ? [look] { return look; } : std::function<int64_t()>(),
                        budget, context_.progress, context_.stop, std::move(numbering));
       Context context = context_;
@@ -792,6 +600,7 @@ class Ladder {
   std::map<int64_t, RhsResult> last_;  // of those that a rung after the first one brought on
   std::optional<Scaling> scaling_;
   CscMatrix scaled_;
+  std::shared_ptr<const NullSpace> scaled_space_;  // null: none is known
   std::optional<Closest> closest_;
   bool positive_ = false;  // as far as is known, A is definite
   bool stopped_ = false;
@@ -807,36 +616,10 @@ bool MayClimb(const SolveResult& solved) {
   });
 }
 
-std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& c) {
-  for (Candidate& rung : Candidates(c, TakenForPositive(c))) {
-    if (rung.kind != kind) continue;
-    RungTerms terms{std::move(rung.spec), c.options, std::move(rung.name)};
-    Apply(rung, c, &terms.options);
-    return terms;
-  }
-  return std::nullopt;
-}
-
-std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked) {
-  Diagnosis any;
-  any.numerically_symmetric = true;
-  const SolveOptions options;
-  const LadderCase c{.a = {}, .diagnosis = any, .b = {}, .options = options};
-  std::vector<PreconditionerSpec> specs = {{.engine = EngineKind::kJacobi}};
-  for (const Candidate& rung : Candidates(c, /*positive=*/true)) {
-    if (rung.spec.engine == EngineKind::kNone) continue;
-    specs.push_back(rung.spec);
-    if (rung.spec.engine == EngineKind::kStaticSpai) {
-      specs.back().static_spai = asked.static_spai;
-    }
-  }
-  return specs;
-}
-
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context) {
   const bool positive = TakenForPositive(c);
-  for (const Candidate& rung : Candidates(c, positive)) {
+  for (const PlannedRung& rung : PlannedRungs(c, positive)) {
     if (rung.kind <= first.kind || !Fits(rung, positive)) continue;
     return LookAfter(engine, c, rung, first.method, first.nnz_m, context);
   }

@@ -88,7 +88,12 @@ struct Case {
   }
 
   LadderCase Terms() const {
-    return {.a = view, .diagnosis = diagnosis, .b = b, .options = options, .ladder = ladder};
+    return {.a = view,
+            .diagnosis = diagnosis,
+            .b = b,
+            .options = options,
+            .ladder = ladder,
+            .static_spai = static_spai};
   }
 
   LadderResult Checked(Result<LadderResult> climbed) const {
@@ -121,16 +126,20 @@ struct Case {
   std::vector<double> b, start;
   SolveOptions options;
   LadderOptions ladder;
+  StaticSpaiOptions static_spai;
   Sink sink;
 };
 
-// Dense and random: sparse inverses are poor, and short bases bring nothing.
+// A few random entries a row: sparse inverses are poor, and short bases bring nothing.
 CscMatrix Random(int64_t n) {
   std::mt19937_64 random(11);
   std::uniform_real_distribution<double> uniform(-1, 1);
   oracle::Dense a = oracle::Identity(n);
   for (int64_t i = 0; i < n; ++i) {
-    for (int64_t j = 0; j < n; ++j) a(i, j) = uniform(random);
+    a(i, i) = 0.1 * uniform(random);
+    for (int k = 0; k < 12; ++k) {
+      a(i, static_cast<int64_t>(random() % static_cast<uint64_t>(n))) = uniform(random);
+    }
   }
   return oracle::FromDense(a);
 }
@@ -245,18 +254,18 @@ TEST(Ladder, WhatScalingMendsConverges) {
 }
 
 TEST(Ladder, TheInverseIsTheLastRung) {
-  Case c(Random(300));
+  Case c(Random(600));
   c.options.method = Method::kGmres;
   const LadderResult climbed = c.Climb();
   ASSERT_FALSE(climbed.rungs.empty());
   EXPECT_THAT(climbed.rungs.back().what, StartsWith("the inverse by LU"));
   EXPECT_THAT(climbed.rungs.back().left, IsEmpty());
-  EXPECT_EQ(climbed.rungs.back().nnz_m, 300 * 300);
+  EXPECT_EQ(climbed.rungs.back().nnz_m, 600 * 600);
   EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
 }
 
 TEST(Ladder, WithoutTheInverseTheClosestIsTriedOnceMore) {
-  Case c(Random(300));
+  Case c(Random(600));
   c.ladder.max_inverse_n = 0;
   c.options.max_iterations = 250;
   const LadderResult climbed = c.Climb();
@@ -307,14 +316,17 @@ TEST(Ladder, ARungWithoutMemoryIsLeftOut) {
 }
 
 TEST(Ladder, ABuildThatFailsIsToldAndTheNextIsTried) {
-  // Column 2 holds nothing but zeros: no engine builds, and the inverse does not exist.
+  // Column 2 holds nothing but zeros: dynamic SPAI does not build, the inverse does not exist, and
+  // static SPAI is told what it cannot do.
   CscMatrix a = oracle::Laplacian2d(5, 5);
   for (int64_t p = a.col_ptr[2]; p < a.col_ptr[3]; ++p) a.values[p] = 0;
   Case c(std::move(a));
+  c.static_spai.pattern.power = 99;
   const LadderResult climbed = c.Climb();
-  ASSERT_THAT(climbed.rungs, SizeIs(4));
-  EXPECT_THAT(climbed.rungs[1].left, HasSubstr("column 2"));
-  EXPECT_THAT(climbed.rungs[3].left, HasSubstr("singular"));
+  ASSERT_THAT(climbed.rungs, SizeIs(5));
+  EXPECT_THAT(climbed.rungs[1].left, HasSubstr("pattern_power"));
+  EXPECT_THAT(climbed.rungs[2].left, HasSubstr("column 2"));
+  EXPECT_THAT(climbed.rungs[4].left, HasSubstr("singular"));
   EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kBreakdown) << "as the first rung ended";
   EXPECT_THAT(climbed.solved.rhs[0].detail, HasSubstr("singular"));
 }

@@ -1,0 +1,228 @@
+#include "kernels/engine/ladder_rungs.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "kernels/engine/cost.h"
+#include "kernels/engine/engine_parts.h"
+
+namespace spaid::kernels {
+namespace {
+
+constexpr int64_t kRestart = 200;
+constexpr int kShadowVectors = 8;  // of IDR: sturdier than fewer (docs/decisions/krylov.md)
+
+// The one below a rung gets so many times what its set-up costs before it is judged: residuals of
+// short recurrences may stand still for long, and what costs much need not be better. What costs
+// little, and the inverse, which is certain, are tried sooner.
+constexpr double kSooner = 1, kLater = 4;
+
+bool MayBePositive(const Diagnosis& d) {
+  return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
+}
+
+PlannedRung Fsai(RungKind kind, Method method) {
+  PlannedRung c;
+  c.kind = kind;
+  c.spec.engine = kind == RungKind::kFsai ? EngineKind::kFsai : EngineKind::kAfsai;
+  c.method = method;
+  c.worth = kind == RungKind::kFsai ? kSooner : kLater;
+  c.name = kind == RungKind::kFsai ? "static FSAI" : "adaptive FSAI";
+  return c;
+}
+
+PlannedRung Minres() {
+  PlannedRung c;
+  c.kind = RungKind::kMinres;
+  c.spec.engine = EngineKind::kNone;
+  c.method = Method::kMinres;
+  c.worth = kSooner;
+  c.scaled = true;
+  c.name = "no preconditioner";
+  return c;
+}
+
+PlannedRung StaticSpai(const StaticSpaiOptions& options, Method method, int64_t restart) {
+  PlannedRung c;
+  c.kind = RungKind::kStaticSpai;
+  c.spec.engine = EngineKind::kStaticSpai;
+  c.spec.static_spai = options;
+  c.method = method;
+  c.restart = restart;
+  c.worth = kSooner;
+  c.scaled = true;
+  c.name = "static SPAI";
+  return c;
+}
+
+PlannedRung DynamicSpai(RungKind kind, double tol, int steps, Method method, int64_t restart) {
+  PlannedRung c;
+  c.kind = kind;
+  c.spec.engine = EngineKind::kDynamicSpai;
+  c.spec.dynamic_spai.tol = tol;
+  c.spec.dynamic_spai.max_steps = steps;
+  c.method = method;
+  c.restart = restart;
+  c.worth = kLater;
+  c.scaled = true;
+  c.name = "dynamic SPAI (tol " + Figure(tol) + ", " + std::to_string(steps) + " x " +
+           std::to_string(c.spec.dynamic_spai.per_step) + ")";
+  return c;
+}
+
+double ToDouble(int64_t x) { return static_cast<double>(x); }
+
+// 2 n³ operations (lu_inverse.h), on one core.
+double InverseMs(int64_t n) {
+  constexpr double kFlopsPerMs = 4e7;
+  const double size = ToDouble(n);
+  return 2 * size * size * size / kFlopsPerMs;
+}
+
+}  // namespace
+
+bool TakenForPositive(const LadderCase& c) {
+  const Method asked = c.options.method;
+  return MayBePositive(c.diagnosis) && (asked == Method::kAuto || ForSymmetric(asked));
+}
+
+std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
+  std::vector<PlannedRung> rungs;
+  const Method asked = c.options.method;
+  const bool free = asked == Method::kAuto;
+  if (positive) {
+    const Method method = free ? Method::kCg : asked;
+    rungs.push_back(Fsai(RungKind::kFsai, method));
+    rungs.push_back(Fsai(RungKind::kAfsai, method));
+  }
+  // Behind rungs of CG, too, whose solves may find A indefinite.
+  if (c.diagnosis.numerically_symmetric && !c.ladder.to_build &&
+      (free || asked == Method::kMinres)) {
+    rungs.push_back(Minres());
+  }
+  if (ForSymmetric(asked)) return rungs;
+  const int64_t restart = std::max(c.options.restart, kRestart);
+  const Method method = free ? Method::kGmres : asked;
+  rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
+  rungs.push_back(
+      DynamicSpai(RungKind::kDynamicSpai, 0.3, 10, free ? Method::kIdr : asked, restart));
+  rungs.push_back(DynamicSpai(RungKind::kLargeDynamicSpai, 0.1, 20, method, restart));
+  if (c.a.n_cols <= c.ladder.max_inverse_n && !c.ladder.to_build) {
+    PlannedRung inverse;
+    inverse.kind = RungKind::kInverse;
+    inverse.spec.engine = EngineKind::kNone;
+    inverse.method = method;
+    inverse.restart = c.options.restart;
+    inverse.worth = kSooner;
+    inverse.scaled = inverse.inverse = true;
+    inverse.name = "the inverse by LU";
+    rungs.push_back(std::move(inverse));
+  }
+  return rungs;
+}
+
+bool Fits(const PlannedRung& rung, bool positive) {
+  switch (rung.kind) {
+    case RungKind::kFsai:
+    case RungKind::kAfsai:
+      return positive || rung.method != Method::kCg;
+    case RungKind::kMinres:
+    case RungKind::kStaticSpai:
+      return !positive;
+    default:
+      return true;
+  }
+}
+
+double SetupMs(const Engine& engine, const LadderCase& c, const PlannedRung& rung, Context context,
+               BuildEstimate* estimate) {
+  context.threads = 1;
+  context.progress = nullptr;
+  const int64_t n = c.a.n_cols;
+  if (rung.inverse) {
+    const double entries = ToDouble(n) * ToDouble(n);
+    // LU and its scratch, then M by columns and by rows.
+    estimate->host_bytes = static_cast<int64_t>(entries * (8 + 8 + 12 + 12));
+    estimate->nnz_m = n * n;
+    return InverseMs(n);
+  }
+  if (rung.spec.engine == EngineKind::kNone) return 0;
+  const auto found = engine.Estimate(rung.spec, c.a, nullptr, context);
+  if (!found.ok()) return 0;
+  *estimate = *found;
+  const bool on_gpu = c.backend == Backend::kCuda && estimate->predicted_device_ms > 0;
+  return on_gpu ? estimate->predicted_device_ms : estimate->predicted_ms;
+}
+
+int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung& next, Method method,
+                  int64_t nnz_m, const Context& context) {
+  BuildEstimate estimate;
+  const double setup_ms = SetupMs(engine, c, next, context, &estimate);
+  const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
+  const double iteration = IterationMs({.method = method,
+                                        .n = ToDouble(c.a.n_cols),
+                                        .nnz_a = ToDouble(c.a.nnz()),
+                                        .nnz_m = ToDouble(nnz_m),
+                                        .n_rhs = n_rhs},
+                                       c.backend, /*threads=*/1);
+  const double many = setup_ms * next.worth / std::max(iteration, 1e-6);
+  return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
+}
+
+std::string Told(const PlannedRung& rung, const Scaling* scaling) {
+  std::string what = rung.name;
+  if (scaling != nullptr && !scaling->identity()) {
+    what +=
+        scaling->kind == ScalingMode::kMatching ? " of A matched and scaled" : " of A equilibrated";
+  }
+  what += ", ";
+  switch (rung.method) {
+    case Method::kCg:
+      return what + "CG";
+    case Method::kGmres:
+      return what + "GMRES(" + std::to_string(rung.restart) +
+             (rung.basis_bytes > 0 ? " and up)" : ")");
+    case Method::kMinres:
+      return what + "MINRES";
+    case Method::kIdr:
+      return what + "IDR";
+    default:
+      return what + "BiCGSTAB";
+  }
+}
+
+void Apply(const PlannedRung& rung, const LadderCase& c, SolveOptions* options) {
+  options->method = rung.method;
+  options->restart = rung.restart;
+  options->basis_bytes = rung.basis_bytes;
+  if (c.options.method == Method::kAuto) options->shadow_vectors = kShadowVectors;
+}
+
+std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& c) {
+  for (PlannedRung& rung : PlannedRungs(c, TakenForPositive(c))) {
+    if (rung.kind != kind) continue;
+    RungTerms terms{std::move(rung.spec), c.options, std::move(rung.name)};
+    Apply(rung, c, &terms.options);
+    return terms;
+  }
+  return std::nullopt;
+}
+
+std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked) {
+  Diagnosis any;
+  any.numerically_symmetric = true;
+  const SolveOptions options;
+  const LadderCase c{.a = {}, .diagnosis = any, .b = {}, .options = options};
+  std::vector<PreconditionerSpec> specs = {{.engine = EngineKind::kJacobi}};
+  for (const PlannedRung& rung : PlannedRungs(c, /*positive=*/true)) {
+    if (rung.spec.engine == EngineKind::kNone) continue;
+    specs.push_back(rung.spec);
+    if (rung.spec.engine == EngineKind::kStaticSpai) {
+      specs.back().static_spai = asked.static_spai;
+    }
+  }
+  return specs;
+}
+
+}  // namespace spaid::kernels

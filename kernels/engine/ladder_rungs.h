@@ -1,0 +1,53 @@
+// The rungs of AUTO's ladder: what each is made of, and when the one below it is judged.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kernels/base/context.h"
+#include "kernels/engine/ladder.h"
+#include "kernels/engine/spec.h"
+#include "kernels/sparse/scaling.h"
+
+namespace spaid::kernels {
+
+// The makings of a rung.
+struct PlannedRung {
+  RungKind kind = RungKind::kBottom;
+  PreconditionerSpec spec;  // kNone: nothing, or the inverse
+  Method method = Method::kGmres;
+  int64_t restart = 50, basis_bytes = 0;
+  double worth = 0;  // the one below is judged after so many times what the set-up costs
+  bool scaled = false, inverse = false;
+  std::string name;
+};
+
+// Returns true if methods for positive definite A come first.
+bool TakenForPositive(const LadderCase& c);
+
+// Returns the rungs over the bottom, from there up. `positive`: A is taken to be positive definite.
+std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive);
+
+// Returns true if the rung has a place on this way: of MINRES and static SPAI only where A is not,
+// or no more, taken to be positive definite, of CG only where it is.
+bool Fits(const PlannedRung& rung, bool positive);
+
+// Sets the rung's method and lengths.
+void Apply(const PlannedRung& rung, const LadderCase& c, SolveOptions* options);
+
+// Predicts the set-up for one thread, as iterations are: what is left and when shall not depend on
+// threads. 0 and no estimate where there is nothing to build, or it cannot be said.
+double SetupMs(const Engine& engine, const LadderCase& c, const PlannedRung& rung, Context context,
+               BuildEstimate* estimate);
+
+// Returns after how many iterations a rung of `nnz_m` stored entries is judged that `next` stands
+// behind.
+int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung& next, Method method,
+                  int64_t nnz_m, const Context& context);
+
+// Says what it is for people: "static SPAI of A matched and scaled, BiCGSTAB". `scaling`: null, or
+// what A is scaled by.
+std::string Told(const PlannedRung& rung, const Scaling* scaling);
+
+}  // namespace spaid::kernels
