@@ -104,6 +104,9 @@ void AddSolve(CLI::App& app, Arguments& args) {
   sub->add_option("--out", s.out, "Write the solution here (also .gz)")->type_name("FILE");
   AddPlot(sub, s.plot);
   sub->add_flag("--history", s.history, "With --json: every residual, too");
+  sub->add_flag("--explain", s.explain,
+                "With --engine=auto: say what it began with and why, what it went on to, and what "
+                "the next solve on this pattern begins with");
   AddEngine(sub, s.engine, /*with_none=*/true);
   sub->add_option("--preconditioner", s.options.preconditioner,
                   "Use this one (handle preconditioners/...) instead of building")

@@ -49,6 +49,7 @@ struct SolveArgs {
   std::string initial_guess, out, plot;
   std::string null_space = "auto";  // file, constants, auto, none
   bool history = false;
+  bool explain = false;
   bool detach = false;
 };
 

@@ -43,6 +43,26 @@ std::string Speed(const SolveFigures& f) {
   return text;
 }
 
+// What AUTO would do the next time, and how one asks for something else.
+void AddExplanation(Facts& facts, const SolveReport& s, bool converged) {
+  const SolveResult& r = s.result;
+  if (s.args.engine.engine != Engine::kAuto || r.choice_reason.empty()) {
+    facts.Add("explained", "the engine was named: nothing was left to choose");
+    return;
+  }
+  if (r.rungs.empty()) {
+    facts.Add("went on to", "nothing: the end was in sight with what it began with");
+  }
+  std::string next = "at the bottom again";
+  if (converged && s.args.engine.learned == Learned::kOn) {
+    next = r.rungs.empty() ? "with the same" : "with " + r.rungs.back().what;
+  }
+  facts.Add("next time", "AUTO begins " + next +
+                             (s.args.engine.learned == Learned::kOn
+                                  ? " on this pattern; --learned=off begins at the bottom"
+                                  : ": --learned=off learns nothing"));
+}
+
 }  // namespace
 
 const SolveResult::Rhs& WorstRhs(const SolveResult& result) {
@@ -143,6 +163,7 @@ std::string SolveText(const SolveReport& s, bool color) {
                                  : ""));
   if (!r.choice_reason.empty()) facts.Add("chosen", r.choice_reason);
   for (const Rung& rung : r.rungs) facts.Add(rung.left.empty() ? "solved by" : "tried", Told(rung));
+  if (s.args.explain) AddExplanation(facts, s, converged);
   facts.Add("method", std::string(Name(r.method)));
   if (!r.null_space.empty()) {
     facts.Add("null space", r.null_space + ", projected out; unreachable of b: " +

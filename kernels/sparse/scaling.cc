@@ -37,6 +37,9 @@ double PowerOfTwo(double log2) {
   return std::ldexp(1.0, static_cast<int>(std::clamp(std::round(log2), -kLimit, kLimit)));
 }
 
+// A factor, a power of two, by another one, in the range of both.
+double Product(double factor, double log2) { return PowerOfTwo(std::log2(factor) + log2); }
+
 // v r c, r and c powers of two: exact wherever the result is a normal number.
 double Scaled(double v, double r, double c) {
   const double factor = r * c;
@@ -109,8 +112,8 @@ Result<Scaling> ByEquilibration(const CscView& a, bool symmetric, const Context&
   if (!equilibration.ok()) return equilibration.status();
   s->kind = ScalingMode::kEquilibrate;
   for (int64_t k = 0; k < a.n_cols; ++k) {
-    s->row[Z(k)] *= equilibration->row[Z(k)];
-    s->column[Z(k)] *= equilibration->column[Z(k)];
+    s->row[Z(k)] = Product(s->row[Z(k)], std::log2(equilibration->row[Z(k)]));
+    s->column[Z(k)] = Product(s->column[Z(k)], std::log2(equilibration->column[Z(k)]));
   }
   Status status = Finish(a, context, *s);
   if (!status.ok()) return status;
@@ -131,8 +134,8 @@ Result<Scaling> ByMatching(const CscView& a, const Context& context) {
   s.column.resize(Z(n));
   for (int64_t k = 0; k < n; ++k) {
     const int64_t j = matching->column_of_row[Z(k)];
-    s.row[Z(k)] = even->row[Z(k)] * PowerOfTwo(matching->row_log2[Z(k)]);
-    s.column[Z(k)] = even->column[Z(j)] * PowerOfTwo(matching->column_log2[Z(j)]);
+    s.row[Z(k)] = Product(even->row[Z(k)], matching->row_log2[Z(k)]);
+    s.column[Z(k)] = Product(even->column[Z(j)], matching->column_log2[Z(j)]);
     if (matching->row_of_column[Z(j)] < 0 && s.unmatched_rows.count++ == 0) {
       s.unmatched_rows.first = k;
     }
