@@ -309,9 +309,11 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
     if (field != nullptr && wire::Reads(*field, engine)) wire::Set(to, *field, regrow);
   });
   if (spec.block_size != 1) proto.mutable_jacobi()->set_block_size(spec.block_size);
-  if (spec.engine != kernels::EngineKind::kNone) {
-    proto.set_scaling(EnumOf<v1::Scaling>(spec.scaling));
-  }
+  // One spec has one form: a default is left out.
+  const bool by_default = spec.engine == kernels::EngineKind::kAuto
+                              ? spec.scaling == kernels::ScalingMode::kAuto
+                              : spec.scaling == kernels::ScalingMode::kNone;
+  if (!by_default) proto.set_scaling(EnumOf<v1::Scaling>(spec.scaling));
   return proto;
 }
 
