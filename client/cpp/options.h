@@ -24,7 +24,7 @@ struct OptionInfo {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false, below_max = false;
-  std::vector<std::string> choices;                            // of an enum: "auto", "qr", …
+  std::vector<std::string> choices;  // of an enum: "auto", "qr", …
   // In PreconditionerSpec; null: that has the field itself, or it is not a spec's.
   const google::protobuf::FieldDescriptor* message = nullptr;
   const google::protobuf::FieldDescriptor* field = nullptr;
