@@ -21,7 +21,7 @@ struct Quality : StaticSpaiQuality {
   std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
   std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
   bool pattern_reused = false;  // on a pattern that an earlier build grew (grows_pattern)
-  // Of A, before M was made: kNone, kEquilibrate or kMatching. Figures of M are those of A's own.
+  // How A was scaled before M was made: kNone, kEquilibrate, kMatching. Figures are of A itself.
   ScalingMode scaling = ScalingMode::kNone;
   bool scaling_reused = false;        // its factors are an earlier build's, of other values
   std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures

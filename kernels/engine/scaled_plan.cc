@@ -21,7 +21,7 @@ namespace spaid::kernels {
 namespace {
 
 constexpr int64_t kColumnsPerBatch = 1024;
-// Of the residuals: each has two vectors of its own.
+// At most so many make residuals: each has vectors of its own.
 constexpr int kResidualThreads = 8;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
@@ -80,6 +80,13 @@ Pattern PatternOfScaled(const PatternView& of_m, const Scaling& s, int threads) 
     }
   });
   return out;
+}
+
+Status NotSquare(const PatternView& a) {
+  return Status(StatusCode::kInvalidArgument, "NOT_SQUARE",
+                "the matrix is " + std::to_string(a.n_rows) + " by " + std::to_string(a.n_cols) +
+                    "; give a square one")
+      .At("n_cols");
 }
 
 // An error of S as one of A.
@@ -292,7 +299,7 @@ class ScaledPlan final : public EnginePlan {
     if (user_pattern_ != nullptr) {
       user = *user_pattern_;
       pattern = &user;
-      // Of another size: the engine refuses it.
+      // The engine refuses one of another size.
       if (Permutes(*scaling_) && user.n_rows == a.n_rows && user.n_cols == a.n_cols) {
         moved = PatternOfScaled(*user_pattern_, *scaling_, ResolveThreads(context.threads));
         user = moved;
@@ -393,8 +400,8 @@ class ScaledPlan final : public EnginePlan {
   std::shared_ptr<const EnginePlan> inner_;
 };
 
-// What a scaled build has beside the engine's own on S, at the most: S, its factors and the scratch
-// of their making, M twice, residuals.
+// Bytes that a scaled build has beside the engine's own on S, at the most: S, its factors and the
+// scratch of their making, M twice, residuals.
 int64_t HostBytes(const CscView& a, int64_t nnz_m, const PatternView* user_pattern,
                   const Context& context) {
   const int64_t n = a.n_cols, nnz = a.nnz();
@@ -417,6 +424,7 @@ Result<std::shared_ptr<const Plan>> MakeScaledPlan(const PreconditionerEngine& e
                                                    const PreconditionerSpec& spec, const CscView& a,
                                                    const PatternView* user_pattern, PlanFor of,
                                                    const Context& context) {
+  if (a.n_rows != a.n_cols) return NotSquare(a);
   if (static_cast<int64_t>(a.values.size()) != a.nnz()) {
     return Status(StatusCode::kFailedPrecondition, "VALUES_NEEDED",
                   "the matrix holds a pattern only; a scaling is found by its values")
@@ -437,6 +445,7 @@ Result<BuildEstimate> EstimateScaled(const PreconditionerEngine& engine,
   if (spec.scaling == ScalingMode::kNone || by_itself) {
     return engine.Estimate(unscaled, a, user_pattern, context);
   }
+  if (a.n_rows != a.n_cols) return NotSquare(a);
   return GuardMemory("estimate by a scaled matrix", [&]() -> Result<BuildEstimate> {
     CscMatrix scaled;
     Pattern moved;

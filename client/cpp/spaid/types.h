@@ -146,7 +146,7 @@ enum class LocalSolver { kAuto, kQr, kGram };
 enum class Learned { kOn, kOff };
 // Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
-// What becomes of A before M is made: see Scaling in proto/spaid/v1/preconditioner_spec.proto.
+// How A is scaled before M is made: see Scaling in proto/spaid/v1/preconditioner_spec.proto.
 enum class Scaling { kAuto, kNone, kEquilibrate, kMatching };
 enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.

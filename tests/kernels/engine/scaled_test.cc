@@ -492,6 +492,10 @@ TEST(ScaledPlan, Refusals) {
   const BuildResult built = MustBuild(*engine, spec, singular);
   ASSERT_FALSE(built.quality.warnings.empty());
   EXPECT_THAT(built.quality.warnings.back(), HasSubstr("structurally singular"));
+  CscMatrix wide = a;
+  wide.n_rows = 21;
+  EXPECT_EQ(engine->MakePlan(spec, wide, nullptr, {}).status().reason(), "NOT_SQUARE");
+  EXPECT_EQ(engine->Estimate(spec, wide, nullptr, {}).status().reason(), "NOT_SQUARE");
   // An inverse that fp64 does not hold.
   const CscMatrix tiny = Rows({{0x1p-1040, 0}, {0, 1}});
   const auto plan = engine->MakePlan(spec, tiny, nullptr, {});
