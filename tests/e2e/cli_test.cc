@@ -428,7 +428,7 @@ TEST_F(Cli, ScalesWhatIsBadlyScaled) {
   EXPECT_GE(RunJson(estimate).at("nnz"), built.at("nnz"));
   const json refused = RunJson({"build", file, "--engine=fsai", "--scaling=matching"}, 1);
   EXPECT_EQ(refused.at("error").at("reason"), "BAD_SCALING");
-  EXPECT_EQ(refused.at("error").at("field"), "spec.scaling");
+  EXPECT_EQ(refused.at("error").at("field"), "header.spec.scaling");
   EXPECT_EQ(Run({"build", file, "--scaling=all"}).exit_code, 2);
 }
 
