@@ -411,15 +411,17 @@ int64_t HostBytes(const CscView& a, int64_t nnz_m, const PatternView* user_patte
   const int64_t n = a.n_cols, nnz = a.nnz();
   const int threads = ResolveThreads(context.threads);
   const int64_t factors = 20 * n;
-  const int64_t matching = 8 * nnz + (108 + 24) * n;
-  const int64_t equilibration = (32 + 4 * static_cast<int64_t>(threads)) * n;
+  const int64_t logarithms = (128 + 32) * n;
+  const int64_t evened = CscBytes(n, nnz) + 16 * n;
+  const int64_t matching = evened + 8 * nnz + (108 + 24) * n;
+  const int64_t equilibration = evened + (32 + 4 * static_cast<int64_t>(threads)) * n;
   const int64_t diagnosis = 28 * n + 4 * nnz;
   const int64_t residuals = (16 + 24 * std::min<int64_t>(threads, kResidualThreads)) * n;
   const int64_t patterns =
       user_pattern != nullptr ? 2 * CscBytes(n, user_pattern->nnz()) + 4 * n : 0;
   return static_cast<int64_t>(2 * (sizeof(ScaledPlan) + sizeof(Scaling))) + CscBytes(n, nnz) +
-         2 * factors + std::max({matching, equilibration, diagnosis}) + CscBytes(n, nnz_m) +
-         residuals + patterns + 8 * n;
+         2 * factors + std::max({logarithms, matching, equilibration, diagnosis}) +
+         CscBytes(n, nnz_m) + residuals + patterns + 8 * n;
 }
 
 }  // namespace

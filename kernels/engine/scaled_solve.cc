@@ -109,6 +109,7 @@ class ScaledSolve {
   ScaledSolve(const LinearOperator& a, const LinearOperator& m, std::span<const double> rows,
               const SolveOptions& options, const Context& context)
       : a_(a),
+        m_(m),
         rows_(rows),
         scaled_a_(a, rows),
         scaled_m_(m, rows),
@@ -139,7 +140,10 @@ class ScaledSolve {
     if (least <= target) Tell({rhs, 0, least / b_norm}, out);
     double share = kFirstShare;
     Outcome ended = Outcome::kConverged;
-    for (int k = 0; k < kSolves && !(least <= target); ++k, share *= kHarder) {
+    for (int k = 0; k < kSolves && !(least <= target); ++k) {
+      // Every other one is in the caller's norm: what is small in the scaled rows need not be
+      // there.
+      const bool by_rows = k % 2 == 0;
       const int64_t left = options_.max_iterations - out->iterations;
       if (left <= 0) {
         ended = Outcome::kMaxIterations;
@@ -153,8 +157,9 @@ class ScaledSolve {
       Renumbered told(context_.progress, rhs, out->iterations, norm / b_norm);
       Context context = context_;
       context.progress = &told;
-      Multiply(rows_, residual_, scaled_, threads_);
-      auto solved = kernels::Solve(scaled_a_, &scaled_m_, scaled_, {}, options, context);
+      if (by_rows) Multiply(rows_, residual_, scaled_, threads_);
+      auto solved = by_rows ? kernels::Solve(scaled_a_, &scaled_m_, scaled_, {}, options, context)
+                            : kernels::Solve(a_, &m_, residual_, {}, options, context);
       if (!solved.ok()) return solved.status();
       Add(*solved, told, out, figures);
       ended = solved->rhs[0].outcome;
@@ -173,7 +178,10 @@ class ScaledSolve {
         scaled = scaled_now;
         norm = now;
       }
+      if (ended == Outcome::kCancelled || ended == Outcome::kTimeLimit) break;
+      if (!by_rows) continue;
       if (ended != Outcome::kConverged) break;
+      if (k > 0) share *= kHarder;
       if (options.rtol <= kLeastRtol && scaled > kLeastRefined * before) break;
     }
     out->true_residual = least;
@@ -221,7 +229,7 @@ class ScaledSolve {
     figures->bytes += solved.figures.bytes;
   }
 
-  const LinearOperator& a_;
+  const LinearOperator &a_, &m_;
   const std::span<const double> rows_;
   const ScaledRows scaled_a_;
   const UnscaledRows scaled_m_;

@@ -14,11 +14,11 @@
 namespace spaid::kernels {
 
 // As Solve of krylov.h, with a method for any A. `rows`: the diagonal of D, powers of two. A small
-// residual of D A need not be one of A: solves of what is left in the caller's system follow one
-// another until ‖b − A x‖ <= max(rtol ‖b‖, atol), each for a smaller share of it, as long as they
-// help; the first one does for most systems. Iterations count over all of them; residuals that are
-// told on the way are the scaled ones, relative to the caller's where the solve began. Takes seven
-// vectors of n more than Solve. The same bits for any number of threads. Errors: those of Solve.
+// residual of D A need not be one of A: solves of what is left follow one another, by turns in the
+// scaled rows and in A's own, until ‖b − A x‖ <= max(rtol ‖b‖, atol), as long as they help; the
+// first one does for most systems. Iterations count over all of them; residuals that are told on
+// the way are those of the turn, relative to the caller's where it began. Takes seven vectors of n
+// more than Solve. The same bits for any number of threads. Errors: those of Solve.
 Result<SolveResult> SolveByScaledRows(const LinearOperator& a, const LinearOperator& m,
                                       std::span<const double> rows, std::span<const double> b,
                                       std::span<const double> x0, const SolveOptions& options,
