@@ -138,6 +138,10 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
             FormatMs(info.build_timings.setup_ms()) + "  " + SetupPhases(info.build_timings));
   facts.Add("device", info.device);
   if (!info.placement.empty()) facts.Add("placed", info.placement);
+  if (q.scaling != Scaling::kNone) {
+    facts.Add("scaling", std::string(Name(q.scaling)) +
+                             (q.scaling_reused ? ", by the factors of an earlier build" : ""));
+  }
   if (q.fsai) {
     AddFacts(facts, *q.fsai, info.spec.engine == Engine::kAfsai, info.n);
   } else {

@@ -119,6 +119,15 @@ PreconditionerSpec FromProto(const v1::PreconditionerSpec& in) {
   out.engine = FromProto(in.engine());
   // A message has fields of its engine's struct, and of those that engines share.
   for (const std::string& name : SpecMessages()) {
+    if (name.empty()) {
+      PreconditionerSpec::Fields(out, [&](const char* member_name, auto& member) {
+        if constexpr (!HasFields<std::decay_t<decltype(member)>>) {
+          const auto* own = wire::FindField(in, member_name);
+          if (own != nullptr) wire::Get(in, *own, &member);
+        }
+      });
+      continue;
+    }
     const auto* field = wire::FindField(in, name.c_str());
     if (wire::IsUnset(in, *field)) continue;
     const wire::Message& message = in.GetReflection()->GetMessage(in, field);
@@ -273,7 +282,9 @@ v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {
   v1::PreconditionerSpec out;
   out.set_engine(ToNumber<v1::EngineKind>(in.engine));
   VisitOptions(in, in.engine, [&out](const OptionInfo& option, const auto& member) {
-    wire::Message* message = out.GetReflection()->MutableMessage(&out, option.message, nullptr);
+    wire::Message* message = option.message != nullptr ? out.GetReflection()->MutableMessage(
+                                                             &out, option.message, nullptr)
+                                                       : &out;
     wire::Set(message, *option.field, member);
   });
   // One spec has one form.

@@ -33,6 +33,11 @@ std::string_view Name(ThreadStrategy value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(Scaling value) {
+  static constexpr std::string_view kNames[] = {"auto", "none", "equilibrate", "matching"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(Method value) {
   static constexpr std::string_view kNames[] = {"auto", "cg", "bicgstab", "gmres", "minres", "idr"};
   return Pick(kNames, value);

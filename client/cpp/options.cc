@@ -50,6 +50,7 @@ const std::map<std::string, Options>& AllOptions() {
   static const auto* const all = [] {
     auto* map = new std::map<std::string, Options>;
     const Descriptor& spec = *v1::PreconditionerSpec::descriptor();
+    map->emplace("", OptionsOf(spec, nullptr));
     for (int i = 0; i < spec.field_count(); ++i) {
       const FieldDescriptor* message = spec.field(i);
       if (message->message_type() == nullptr) continue;
@@ -69,7 +70,7 @@ const OptionInfo* Find(const Options& options, std::string_view name) {
 
 const std::vector<std::string>& SpecMessages() {
   static const auto* const names = [] {
-    auto* list = new std::vector<std::string>;
+    auto* list = new std::vector<std::string>{""};
     const Descriptor& spec = *v1::PreconditionerSpec::descriptor();
     for (int i = 0; i < spec.field_count(); ++i) {
       if (spec.field(i)->message_type() != nullptr) list->push_back(spec.field(i)->name());
@@ -84,7 +85,8 @@ const OptionInfo* FindOption(const std::string& message, const char* name,
   const OptionInfo* info = Find(AllOptions().at(message), name);
   if (info == nullptr || !engine) return info;
   const std::string_view reader = Name(*engine);
-  return wire::Reads(*info->message, reader) && wire::Reads(*info->field, reader) ? info : nullptr;
+  const bool reads = info->message == nullptr || wire::Reads(*info->message, reader);
+  return reads && wire::Reads(*info->field, reader) ? info : nullptr;
 }
 
 const OptionInfo* FindSolveOption(const char* name) {

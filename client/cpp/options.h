@@ -24,12 +24,13 @@ struct OptionInfo {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
   bool above_min = false, below_max = false;
-  std::vector<std::string> choices;                            // of an enum: "auto", "qr", …
-  const google::protobuf::FieldDescriptor* message = nullptr;  // in PreconditionerSpec; or null
+  std::vector<std::string> choices;  // of an enum: "auto", "qr", …
+  // In PreconditionerSpec; null: that has the field itself, or it is not a spec's.
+  const google::protobuf::FieldDescriptor* message = nullptr;
   const google::protobuf::FieldDescriptor* field = nullptr;
 };
 
-// The messages of PreconditionerSpec: "static_spai", "jacobi", …
+// The messages of PreconditionerSpec: "static_spai", "jacobi", …; and "" of its own fields.
 const std::vector<std::string>& SpecMessages();
 // Null: the message has no such option, or `engine` (where one is given) does not read it.
 const OptionInfo* FindOption(const std::string& message, const char* name,

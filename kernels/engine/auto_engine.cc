@@ -127,6 +127,16 @@ Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
                           Dropped(spec, user_pattern)};
 }
 
+// Hands the caller's scaling to the chosen engine, where that can have it. kAuto: none.
+void PassScaling(ScalingMode asked, ResolvedSpec* chosen) {
+  chosen->spec.scaling = ScalingMode::kNone;
+  if (asked == ScalingMode::kNone || asked == ScalingMode::kAuto) return;
+  chosen->spec.scaling = asked;
+  if (CheckSpec(chosen->spec).ok()) return;
+  chosen->spec.scaling = ScalingMode::kNone;
+  chosen->reason += "; scaling is not used: the engine cannot have " + WireName(asked);
+}
+
 BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
   BuildEstimate e;
   e.host_bytes = std::max(x.host_bytes, y.host_bytes);
@@ -157,7 +167,9 @@ class Auto final : public PreconditionerEngine {
   Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                const Diagnosis& diagnosis, const PatternView* user_pattern,
                                const Context&) const override {
-    return Choose(spec, a, diagnosis, user_pattern);
+    auto chosen = Choose(spec, a, diagnosis, user_pattern);
+    if (chosen.ok()) PassScaling(spec.scaling, &*chosen);
+    return chosen;
   }
 
   // The largest of what AUTO may come to.

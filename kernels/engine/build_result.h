@@ -11,6 +11,7 @@
 #include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/engine/engine.h"
 #include "kernels/fsai/fsai.h"
+#include "kernels/sparse/scaling.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
@@ -19,7 +20,10 @@ namespace spaid::kernels {
 struct Quality : StaticSpaiQuality {
   std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
   std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
-  bool pattern_reused = false;        // on a pattern that an earlier build grew (grows_pattern)
+  bool pattern_reused = false;  // on a pattern that an earlier build grew (grows_pattern)
+  // How A was scaled before M was made: kNone, kEquilibrate, kMatching. Figures are of A itself.
+  ScalingMode scaling = ScalingMode::kNone;
+  bool scaling_reused = false;        // its factors are an earlier build's, of other values
   std::vector<std::string> warnings;  // for people; one sentence each, with counts and cures
 
   // visit(field of the wire's BuildQuality, optional figures) for each engine's own.
@@ -37,8 +41,8 @@ struct Quality : StaticSpaiQuality {
 struct BuildResult {
   std::shared_ptr<const Preconditioner> preconditioner;
   Quality quality;
-  // Set where a pattern grew, and was not cut short: a plan that builds on it, for new values; else
-  // null.
+  // Set where a pattern grew, and was not cut short, or where values called for another scaling
+  // than the plan's: a plan that builds on that, for new values; else null.
   std::shared_ptr<const Plan> grown;
   double build_ms = 0;  // all of it; `timings` says what it went into besides arithmetic
   DeviceTimings timings;

@@ -9,6 +9,8 @@
 #include "kernels/engine/m_storage.h"
 #include "kernels/engine/options.h"
 #include "kernels/engine/preconditioner_engine.h"
+#include "kernels/engine/scaled_plan.h"
+#include "kernels/engine/scaled_solve.h"
 #include "kernels/krylov/null_space.h"
 #include "kernels/krylov/solve_device_estimate.h"
 
@@ -90,7 +92,7 @@ class DevicesEngine final : public Engine {
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
-    auto estimate = FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
+    auto estimate = EstimateScaled(*FindEngine(spec.engine), spec, a, user_pattern, context);
     if (estimate.ok() && (gpus_.empty() || TraitsOf(spec.engine).on_gpu == nullptr)) {
       estimate->device_bytes = estimate->device_bytes_min = 0;
       estimate->predicted_device_ms = 0;
@@ -109,6 +111,9 @@ class DevicesEngine final : public Engine {
                .devices = DevicesFor(engine.traits(), context),
                .gpus = {}};
     if (Status s = FindGpus(of.devices, context, &of.gpus); !s.ok()) return s;
+    if (spec.scaling != ScalingMode::kNone) {
+      return MakeScaledPlan(engine, spec, a, user_pattern, std::move(of), context);
+    }
     return engine.MakePlan(spec, a, user_pattern, std::move(of), context);
   }
 
@@ -118,7 +123,10 @@ class DevicesEngine final : public Engine {
   }
 
   Result<SolveResult> Solve(const SolveCase& c, const Context& context) const override {
-    return c.there != nullptr ? SolveThere(c, *c.there, context) : SolveHere(c, context);
+    const bool host_alone = c.preconditioner != nullptr && c.preconditioner->scales_rows() &&
+                            !ForSymmetric(c.options.method);
+    return c.there != nullptr && !host_alone ? SolveThere(c, *c.there, context)
+                                             : SolveHere(c, context);
   }
 
   Placed Place(Operand operand, const Context& context) const override {
@@ -229,7 +237,13 @@ class DevicesEngine final : public Engine {
     }
     SolveOptions options = c.options;
     if (options.null_space != nullptr && !options.null_space->IsOf(a)) options.null_space = nullptr;
-    auto solved = kernels::Solve(op, apply, c.b, c.x0, options, context);
+    // By scaled rows, M is of them; CG and MINRES have the norm of M itself. What a null space
+    // leaves is in A's own.
+    const bool by_rows = m != nullptr && m->scales_rows() && !ForSymmetric(options.method) &&
+                         options.null_space == nullptr;
+    auto solved = by_rows
+                      ? SolveByScaledRows(op, *apply, m->row_scaling(), c.b, c.x0, options, context)
+                      : kernels::Solve(op, apply, c.b, c.x0, options, context);
     if (solved.ok()) {
       solved->figures.place_ms = place_ms;
       solved->solve_ms = MsSince(start);  // that included
@@ -318,6 +332,12 @@ class DevicesEngine final : public Engine {
 std::vector<int> DevicesFor(const EngineTraits& engine, const Context& context) {
   if (context.devices.empty() || engine.on_gpu == nullptr) return {context.device};
   return context.devices;
+}
+
+std::string_view HostAlone(const SolveOptions& options, bool scales_rows) {
+  const std::string_view why = HostAlone(options);
+  if (!why.empty() || !scales_rows || ForSymmetric(options.method)) return why;
+  return "solves with an M of A with its rows scaled are computed by the host alone";
 }
 
 // Host work of a GPU's worker too: after the loss nobody shall think the device serves.

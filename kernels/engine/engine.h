@@ -33,6 +33,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -123,6 +124,9 @@ class Preconditioner {
   virtual const CscMatrix& matrix() const = 0;
   bool is_factor() const { return TraitsOf(kind()).factored; }  // M = GᵀG
   virtual int64_t host_bytes() const = 0;  // everything it holds, apply layout included
+  // It was built by A with its rows scaled: solves by BiCGSTAB, GMRES and IDR take the residual of
+  // these rows, in which M was made, for their iteration (Engine::Solve).
+  virtual bool scales_rows() const { return false; }
 
   // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan
   // that it keeps; 0: none (any more). The copy goes with the preconditioner, or before, when its
@@ -207,7 +211,8 @@ class Engine {
   // asked for in vain. `there`: the same on context.device, a CUDA device, with what Place has made
   // of A there, and makes of the preconditioner as it is asked for it; placing M is no part of
   // solve_ms then, and errors besides are RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY,
-  // UNAVAILABLE/DEVICE_LOST. Null: on the host.
+  // UNAVAILABLE/DEVICE_LOST. Null: on the host, as all that HostAlone names. With an M that
+  // scales_rows() the iteration is that of scaled_solve.h; it ends by the caller's residual.
   struct SolveCase {
     const CscView& a;
     const Preconditioner* preconditioner = nullptr;
@@ -269,6 +274,10 @@ class Engine {
 // named, and M is not for them), /NOT_SYMMETRIC (the same, A not numerically symmetric; index: the
 // column).
 Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis);
+
+// Says, for people, why the host alone solves so, also with a preconditioner that may scale rows
+// (Preconditioner::scales_rows); empty: CUDA devices do, too. `options` as in krylov.h.
+std::string_view HostAlone(const SolveOptions& options, bool scales_rows);
 
 std::unique_ptr<Engine> MakeCpuEngine();
 // The CPU (`cpu`), then `gpus`; at least one of all.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,13 +24,11 @@ class HostPreconditioner final : public Preconditioner {
   // `m`: M, or where the kind is `factored` G by rows (FsaiResult::g_rows), and `g_columns` the
   // same by columns, unless it has none. `on_host`: where products with M are wanted; if not, an
   // explicit M is laid out by rows when the host asks for them all the same. `shown`: M, whose
-  // arrays stay where they are, to somebody. Errors: stop statuses (the layout of an explicit M
-  // takes about a tenth of its build).
-  static Result<std::shared_ptr<const HostPreconditioner>> Make(EngineKind kind, CscMatrix m,
-                                                                const Context& context,
-                                                                bool on_host,
-                                                                CscMatrix g_columns = {},
-                                                                ShownResult shown = {});
+  // arrays stay where they are, to somebody. `row_scaling`: D_r, by whose rows M was made; empty:
+  // none. Errors: stop statuses (the layout of an explicit M takes about a tenth of its build).
+  static Result<std::shared_ptr<const HostPreconditioner>> Make(
+      EngineKind kind, CscMatrix m, const Context& context, bool on_host, CscMatrix g_columns = {},
+      ShownResult shown = {}, Array<double> row_scaling = {});
   void Keep(std::shared_ptr<const BuiltOnDevice> copy) const;
   HostPreconditioner(const HostPreconditioner&) = delete;
   HostPreconditioner& operator=(const HostPreconditioner&) = delete;
@@ -37,6 +36,8 @@ class HostPreconditioner final : public Preconditioner {
   EngineKind kind() const override { return kind_; }
   const CscMatrix& matrix() const override { return matrix_; }
   int64_t host_bytes() const override;
+  bool scales_rows() const override { return !row_scaling_.empty(); }
+  std::span<const double> row_scaling() const { return row_scaling_; }
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override { Keep({}); }
   // Multiplies by M on the host; lives as long as this. Errors: stop statuses, where rows are
@@ -68,6 +69,7 @@ class HostPreconditioner final : public Preconditioner {
 
   EngineKind kind_;
   CscMatrix matrix_;
+  Array<double> row_scaling_;
   ShownResult shown_;                         // until the layouts are made: they may fail
   std::optional<DiagonalOperator> diagonal_;  // of a diagonal M; borrows matrix_.values
   // Rows of any other M, or of G. Null until made; does not change then.

@@ -54,6 +54,10 @@ std::span<const EngineKind> EngineKinds() {
   return kKinds;
 }
 
+bool MayScaleRows(const PreconditionerSpec& spec) {
+  return spec.scaling != ScalingMode::kNone && !TraitsOf(spec.engine).factored;
+}
+
 bool TimeDecides(const PreconditionerSpec& spec) {
   const PreconditionerEngine* engine = FindEngine(spec.engine);
   return engine != nullptr && engine->TimeDecides(spec);

@@ -9,7 +9,7 @@ namespace spaid::kernels {
 
 Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
     EngineKind kind, CscMatrix m, const Context& context, bool on_host, CscMatrix g_columns,
-    ShownResult shown) {
+    ShownResult shown, Array<double> row_scaling) {
   std::shared_ptr<const CsrOperator> g;
   if (TraitsOf(kind).factored) {
     if (g_columns.n_cols == 0) {
@@ -22,6 +22,7 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
   }
   std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
   made->shown_ = std::move(shown);
+  made->row_scaling_ = std::move(row_scaling);
   // The layouts borrow from matrix_, which moves no more.
   if (g != nullptr) {
     made->rows_ = std::move(g);
@@ -99,6 +100,7 @@ int64_t HostPreconditioner::host_bytes() const {
   // One of the vectors between the factors, from the start, so that this does not change.
   return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() + rows_bytes_ +
          (transposed_ ? transposed_->host_bytes() : 0) +
+         static_cast<int64_t>(row_scaling_.size() * sizeof(double)) +
          (factored_ ? matrix_.n_cols * static_cast<int64_t>(sizeof(double)) : 0);
 }
 

@@ -51,6 +51,10 @@ Result<BuildResult> EnginePlan::Build(const PreconditionerSpec& spec, const CscV
                   "the matrix holds a pattern only; a build needs its values")
         .At("values");
   }
+  if (for_.scaling != spec.scaling) {
+    return PlanMismatch("the plan is for scaling = " + WireName(for_.scaling) + ", not " +
+                        WireName(spec.scaling));
+  }
   if (const std::string differ = Differences(spec); !differ.empty()) {
     return PlanMismatch("the plan is for " + differ);
   }
@@ -58,9 +62,10 @@ Result<BuildResult> EnginePlan::Build(const PreconditionerSpec& spec, const CscV
   auto made = MakeM(spec, a, context, &result.timings);
   if (!made.ok()) return made.status();
   const auto assembling = Clock::now();
-  auto kept = HostPreconditioner::Make(spec.engine, std::move(made->m), context,
-                                       /*on_host=*/for_.gpus.empty(), std::move(made->g_columns),
-                                       std::move(made->shown));
+  const bool on_host = for_.gpus.empty() || !made->row_scaling.empty();
+  auto kept = HostPreconditioner::Make(spec.engine, std::move(made->m), context, on_host,
+                                       std::move(made->g_columns), std::move(made->shown),
+                                       std::move(made->row_scaling));
   if (!kept.ok()) return kept.status();
   result.timings.assemble_ms = MsSince(assembling);
   (*kept)->Keep(std::move(made->on_device));
@@ -71,9 +76,10 @@ Result<BuildResult> EnginePlan::Build(const PreconditionerSpec& spec, const CscV
   return result;
 }
 
-PreconditionerSpec PreconditionerEngine::OwnOptions(const PreconditionerSpec& /*spec*/) const {
+PreconditionerSpec PreconditionerEngine::OwnOptions(const PreconditionerSpec& spec) const {
   PreconditionerSpec own;
   own.engine = traits_.kind;
+  own.scaling = spec.scaling;
   return own;
 }
 

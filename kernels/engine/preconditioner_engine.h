@@ -33,6 +33,7 @@ struct PlanFor {
   int64_t n = 0, nnz = 0;
   std::vector<int> devices;                       // Plan::devices()
   std::vector<std::shared_ptr<CudaDevice>> gpus;  // the same where they are GPUs; none: the CPU
+  ScalingMode scaling = ScalingMode::kNone;       // that its builds are asked for
 };
 
 // A plan of any engine: looks after what all have in common. What is particular to one derives from
@@ -55,6 +56,7 @@ class EnginePlan : public Plan {
     CscMatrix g_columns;  // of G; of no columns: not made yet
     ShownResult shown;
     std::shared_ptr<const BuiltOnDevice> on_device;  // null: nowhere
+    Array<double> row_scaling = {};                  // that it carries (HostPreconditioner::Make)
     Quality quality;
     std::shared_ptr<const Plan> grown;  // BuildResult::grown
   };
@@ -65,6 +67,16 @@ class EnginePlan : public Plan {
   virtual std::string Differences(const PreconditionerSpec& /*spec*/) const { return ""; }
 
   std::span<const std::shared_ptr<CudaDevice>> gpus() const { return for_.gpus; }
+  const PlanFor& made_for() const { return for_; }
+
+  // The same of another plan, for one that stands before it (scaled_plan.h).
+  static Result<Made> MakeBy(const EnginePlan& plan, const PreconditionerSpec& spec,
+                             const CscView& a, const Context& context, DeviceTimings* timings) {
+    return plan.MakeM(spec, a, context, timings);
+  }
+  static std::string DifferencesOf(const EnginePlan& plan, const PreconditionerSpec& spec) {
+    return plan.Differences(spec);
+  }
 
   DeviceTimings made_in_;
 

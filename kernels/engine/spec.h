@@ -9,6 +9,7 @@
 #include "kernels/engine/engine_traits.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
+#include "kernels/sparse/scaling.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
@@ -21,6 +22,10 @@ struct PreconditionerSpec {
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
   DynamicSpaiOptions dynamic_spai = {};  // read for kDynamicSpai
+  // M is that of A by way of S = D_r A Q D_c (scaled_plan.h). kMatching: not for M = GᵀG, nor for
+  // Jacobi, of which kAuto is no matching either. kAuto for engine kAuto: the engine that it comes
+  // to builds by A itself.
+  ScalingMode scaling = ScalingMode::kNone;
   // Read for kAuto, and reset by Resolve: the method of the solve that M is for (kAuto: what
   // ResolveMethod makes of it).
   Method method = Method::kAuto;
@@ -45,5 +50,8 @@ struct ResolvedSpec {
 
 // Whether time decides what a build becomes: then no two are the same.
 bool TimeDecides(const PreconditionerSpec& spec);
+
+// Whether its M may carry a scaling of rows (Preconditioner::scales_rows).
+bool MayScaleRows(const PreconditionerSpec& spec);
 
 }  // namespace spaid::kernels

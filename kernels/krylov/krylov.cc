@@ -37,42 +37,6 @@ Status CheckFinite(std::span<const double> v, int64_t n, const char* field) {
   return {};
 }
 
-Status CheckInput(const LinearOperator& a, int64_t m_n, std::span<const double> b,
-                  std::span<const double> x0, const SolveOptions& options) {
-  if (options.method == Method::kAuto) {
-    return Invalid("METHOD_NOT_RESOLVED", "method AUTO must be resolved first", "method");
-  }
-  if (Status s = CheckSolveOptions(options); !s.ok()) return s;
-  const int64_t n = a.n();
-  const auto length = static_cast<int64_t>(b.size());
-  if (n <= 0 || length == 0 || length % n != 0) {
-    return Invalid("RHS_LENGTH_MISMATCH",
-                   "rhs has " + std::to_string(length) +
-                       " values; a multiple of n = " + std::to_string(n) + " is needed",
-                   "rhs");
-  }
-  if (!x0.empty() && x0.size() != b.size()) {
-    return Invalid("RHS_LENGTH_MISMATCH",
-                   "initial_guess has " + std::to_string(x0.size()) + " values, rhs has " +
-                       std::to_string(length) + "; send as many, or none",
-                   "initial_guess");
-  }
-  if (m_n != n) {
-    return Invalid(
-        "PRECONDITIONER_SIZE_MISMATCH",
-        "the preconditioner is for n = " + std::to_string(m_n) + ", A has n = " + std::to_string(n),
-        "preconditioner");
-  }
-  if (options.null_space != nullptr && options.null_space->n() != n) {
-    return Invalid("BAD_NULL_SPACE",
-                   "the null space is one of n = " + std::to_string(options.null_space->n()) +
-                       ", A has n = " + std::to_string(n),
-                   "null_space");
-  }
-  if (Status s = CheckFinite(b, n, "rhs"); !s.ok()) return s;
-  return CheckFinite(x0, n, "initial_guess");
-}
-
 void RunMethod(Method method, Run& run) {
   switch (method) {
     case Method::kCg:
@@ -86,7 +50,7 @@ void RunMethod(Method method, Run& run) {
     case Method::kIdr:
       return krylov::RunIdr(run);
     case Method::kAuto:
-      break;  // refused by CheckInput
+      break;  // refused by CheckSolveInput
   }
 }
 
@@ -226,6 +190,41 @@ Status CheckSolveOptions(const SolveOptions& options) {
   return CheckRanges(options);
 }
 
+Status CheckSolveInput(int64_t n, int64_t m_n, std::span<const double> b,
+                       std::span<const double> x0, const SolveOptions& options) {
+  if (options.method == Method::kAuto) {
+    return Invalid("METHOD_NOT_RESOLVED", "method AUTO must be resolved first", "method");
+  }
+  if (Status s = CheckSolveOptions(options); !s.ok()) return s;
+  const auto length = static_cast<int64_t>(b.size());
+  if (n <= 0 || length == 0 || length % n != 0) {
+    return Invalid("RHS_LENGTH_MISMATCH",
+                   "rhs has " + std::to_string(length) +
+                       " values; a multiple of n = " + std::to_string(n) + " is needed",
+                   "rhs");
+  }
+  if (!x0.empty() && x0.size() != b.size()) {
+    return Invalid("RHS_LENGTH_MISMATCH",
+                   "initial_guess has " + std::to_string(x0.size()) + " values, rhs has " +
+                       std::to_string(length) + "; send as many, or none",
+                   "initial_guess");
+  }
+  if (m_n != n) {
+    return Invalid(
+        "PRECONDITIONER_SIZE_MISMATCH",
+        "the preconditioner is for n = " + std::to_string(m_n) + ", A has n = " + std::to_string(n),
+        "preconditioner");
+  }
+  if (options.null_space != nullptr && options.null_space->n() != n) {
+    return Invalid("BAD_NULL_SPACE",
+                   "the null space is one of n = " + std::to_string(options.null_space->n()) +
+                       ", A has n = " + std::to_string(n),
+                   "null_space");
+  }
+  if (Status s = CheckFinite(b, n, "rhs"); !s.ok()) return s;
+  return CheckFinite(x0, n, "initial_guess");
+}
+
 int64_t RestartLength(const SolveOptions& options, int64_t n) {
   int64_t columns = options.restart;
   if (options.basis_bytes > 0) {
@@ -285,7 +284,7 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
                               const Context& context, Team* team, size_t at_once,
                               const Conduct& conduct) {
   const auto start = Clock::now();
-  if (Status s = CheckInput(a, m_n, b, x0, options); !s.ok()) return s;
+  if (Status s = CheckSolveInput(a.n(), m_n, b, x0, options); !s.ok()) return s;
   const auto n = static_cast<size_t>(a.n());
   const size_t count = b.size() / n;
   SolveResult result;

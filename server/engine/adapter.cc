@@ -149,7 +149,7 @@ absl::Status OfSolve(const kernels::Status& status) {
 
 // Vectors of n that a solve has at its peak beside b, the guess and the answers, at most.
 int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
-                     const kernels::SolveOptions& options) {
+                     const kernels::SolveOptions& options, bool scales_rows) {
   int64_t own = 8;  // BiCGSTAB's, and the best iterate
   if (options.method == kernels::Method::kCg) own = 5;
   if (options.method == kernels::Method::kMinres) own = 9;
@@ -161,6 +161,7 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
   // twice where AUTO may climb.
   if (options.null_space != nullptr)
     own += options.null_space->bytes() / (8 * a.n()) + 1 + 3 * n_rhs;
+  if (scales_rows && !kernels::ForSymmetric(options.method)) own += 8;  // SolveByScaledRows
   // A GPU keeps its own, but takes up to four right-hand sides at once.
   return std::max(own, 2 * std::min<int64_t>(n_rhs, 4) + 1);
 }
@@ -385,11 +386,12 @@ absl::Status EngineAdapter::AdmitResult(const kernels::BuildEstimate& estimate) 
 }
 
 int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
-                                      const kernels::SolveOptions& options) const {
+                                      const kernels::SolveOptions& options,
+                                      bool scales_rows) const {
   const auto n = static_cast<double>(a.n()), nnz = static_cast<double>(a.csc.nnz());
-  const double bytes =
-      (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options)) + static_cast<double>(n_rhs)) *
-      n * 8;
+  const double bytes = (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options, scales_rows)) +
+                        static_cast<double>(n_rhs)) *
+                       n * 8;
   double rotated = 0;  // the small triangle of GMRES
   if (options.method == kernels::Method::kGmres) {
     const auto restart = static_cast<double>(kernels::RestartLength(options, a.n()));
@@ -405,15 +407,16 @@ int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_
 }
 
 absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
-                                       const kernels::SolveOptions& options) const {
-  const int64_t actual = SolveHostBytes(a, nnz_m, n_rhs, options);
+                                       const kernels::SolveOptions& options,
+                                       bool scales_rows) const {
+  const int64_t actual = SolveHostBytes(a, nnz_m, n_rhs, options, scales_rows);
   if (options_.max_build_bytes <= 0 || actual <= options_.max_build_bytes) {
     return absl::OkStatus();
   }
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kSolveTooLarge,
-                   absl::StrCat("the solve needs ", SolveVectors(a, nnz_m, n_rhs, options),
-                                " vectors of ", a.n(),
-                                " numbers, as many as there are right-hand sides (", n_rhs,
+                   absl::StrCat("the solve needs ",
+                                SolveVectors(a, nnz_m, n_rhs, options, scales_rows), " vectors of ",
+                                a.n(), " numbers, as many as there are right-hand sides (", n_rhs,
                                 ") and the rows of the matrix, in all ", actual,
                                 " bytes, over the limit of ", options_.max_build_bytes,
                                 " (--max-build-bytes); use a shorter restart, fewer basis_bytes or "
@@ -581,7 +584,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n());
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
-  const bool there = SolvesThere(index, *a, nnz_m, options);
+  const bool there = SolvesThere(index, *a, nnz_m, options, m != nullptr && m->scales_rows());
   const bool straight = ladder != nullptr && ladder->straight;
   kernels::SolveOptions as_asked = without_history;
   kernels::Rung first;
@@ -626,7 +629,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                            const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
         const int64_t entries =
             with ? StoredEntries(with->kind(), a->n(), with->matrix().nnz()) : 0;
-        if (!SolvesThere(index, *a, entries, terms)) {
+        if (!SolvesThere(index, *a, entries, terms, with && with->scales_rows())) {
           return engine_.Solve(a->csc, with.get(), right, {}, terms, where);
         }
         auto result = solve_there(with, right, {}, terms, where);
@@ -728,8 +731,8 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
 }
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
-                                const kernels::SolveOptions& options) const {
-  if (!kernels::HostAlone(options).empty()) return false;
+                                const kernels::SolveOptions& options, bool scales_rows) const {
+  if (!kernels::HostAlone(options, scales_rows).empty()) return false;
   // The CPU's limit is 0.
   return engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options) <=
          engine_.State(static_cast<int>(device)).limit_bytes;

@@ -46,6 +46,12 @@ struct EnumNames<kernels::Precision> {
   }
 };
 template <>
+struct EnumNames<kernels::ScalingMode> {
+  static std::string_view Of(kernels::ScalingMode value) {
+    return Pick({"none", "equilibrate", "matching", "auto"}, value);
+  }
+};
+template <>
 struct EnumNames<kernels::Method> {
   static std::string_view Of(kernels::Method value) {
     return Pick({"auto", "cg", "bicgstab", "gmres", "minres", "idr"}, value);
@@ -261,6 +267,11 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     }
   });
   RETURN_IF_ERROR(status);
+  if (parsed.spec.engine == kernels::EngineKind::kAuto) {
+    parsed.spec.scaling = kernels::ScalingMode::kAuto;
+  }
+  RETURN_IF_ERROR(ParseOption(spec, *wire::FindField(spec, "scaling"), Path(field, "scaling"),
+                              &parsed.spec.scaling));
   const FieldDescriptor& jacobi = *wire::FindField(spec, "jacobi");
   if (read(jacobi) && spec.jacobi().block_size() != 0) {
     parsed.spec.block_size = spec.jacobi().block_size();
@@ -270,6 +281,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     ASSIGN_OR_RETURN(parsed.learned, ParseLearned(spec.automatic(), Path(field, "automatic")));
   }
   if (const kernels::Status bad = kernels::CheckSpec(parsed.spec); !bad.ok()) {
+    if (wire::FindField(spec, bad.field().c_str()) != nullptr) return ToAbsl(bad, field);
     std::string message = "jacobi";
     kernels::PreconditionerSpec::EachOptions(parsed.spec, [&](const char* name, const auto&) {
       const FieldDescriptor& one = *wire::FindField(spec, name);
@@ -297,6 +309,11 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
     if (field != nullptr && wire::Reads(*field, engine)) wire::Set(to, *field, regrow);
   });
   if (spec.block_size != 1) proto.mutable_jacobi()->set_block_size(spec.block_size);
+  // One spec has one form: a default is left out.
+  const bool by_default = spec.engine == kernels::EngineKind::kAuto
+                              ? spec.scaling == kernels::ScalingMode::kAuto
+                              : spec.scaling == kernels::ScalingMode::kNone;
+  if (!by_default) proto.set_scaling(EnumOf<v1::Scaling>(spec.scaling));
   return proto;
 }
 
@@ -384,6 +401,10 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
     SetFigures(*own, message);
     wire::Set(message, *wire::FindField(*message, "pattern_reused"), from.pattern_reused);
   });
+  if (from.scaling != kernels::ScalingMode::kNone) {
+    to.set_scaling(EnumOf<v1::Scaling>(from.scaling));
+    to.set_scaling_reused(from.scaling_reused);
+  }
   to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
   return to;
 }

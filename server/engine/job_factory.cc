@@ -129,9 +129,10 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
         prepared.learned = false;
       }
       if (terms) {
-        const bool builds = solve == nullptr || !known->scaled;
-        parsed.spec = builds ? terms->spec : kernels::PreconditionerSpec{};
-        if (!builds) parsed.spec.engine = kernels::EngineKind::kNone;
+        parsed.spec = terms->spec;
+        if (known->scaled && parsed.spec.engine != kernels::EngineKind::kNone) {
+          parsed.spec.scaling = kernels::ScalingMode::kAuto;
+        }
         parsed.pattern_matrix.clear();
         prepared.terms = terms->options;
         why = absl::StrCat(terms->name, ": ",
@@ -378,6 +379,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
   bool builds_on_cpu = false;  // could be a GPU's, better off there
+  bool scales_rows = false;    // M does, or may
   if (request.preconditioner) {
     const Preconditioner& m = *request.preconditioner->value;
     if (m.m().n_cols != a.n()) {
@@ -388,6 +390,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     }
     kind = m.kernel->kind();
     nnz_m = m.m().nnz();
+    scales_rows = m.kernel->scales_rows();
   } else if (request.spec) {
     ASSIGN_OR_RETURN(work->prepared, Prepare(request.tenant, a, *request.spec, "header.spec",
                                              /*for_estimate=*/false, request.stop, &request.solve));
@@ -396,6 +399,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     if (kind != kernels::EngineKind::kNone) {
       // Held from now on, so that it cannot be evicted while this solve waits.
       work->found = parts_.preconditioners->Find(request.tenant, work->prepared->build.content_key);
+      scales_rows = work->found ? work->found->value->kernel->scales_rows()
+                                : kernels::MayScaleRows(work->prepared->build.spec);
       if (!work->found) {
         RETURN_IF_ERROR(work->prepared->refused);
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
@@ -425,12 +430,13 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   request.solve.options.null_space = work->null_space.get();
   const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
-  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options));
+  RETURN_IF_ERROR(
+      parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options, scales_rows));
   // The build's peak, or the solve's beside what was built: by columns and by rows.
   const int64_t built = estimate.host_bytes > 0 ? 2 * work->prepared->estimate.download_bytes : 0;
-  estimate.host_bytes =
-      std::max(estimate.host_bytes,
-               built + parts_.adapter->SolveHostBytes(a, stored_m, n_rhs, request.solve.options));
+  estimate.host_bytes = std::max(
+      estimate.host_bytes, built + parts_.adapter->SolveHostBytes(
+                                       a, stored_m, n_rhs, request.solve.options, scales_rows));
   const double iterations = PredictIterations(a, request.solve);
   const kernels::SolveWork iteration = IterationOf(a, stored_m, request.solve.options.method);
   const int threads = parts_.adapter->threads();
@@ -442,7 +448,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there; but some
   // solves are the host's, wherever M was built.
-  const std::string host_alone(kernels::HostAlone(request.solve.options));
+  const std::string host_alone(kernels::HostAlone(request.solve.options, scales_rows));
   const bool builds_on_gpu = estimate.device_bytes > 0;
   work->on_gpu = builds_on_gpu && host_alone.empty();
   if (builds_on_gpu && !host_alone.empty()) {
@@ -454,7 +460,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     }
   } else {
     const Placement placement = parts_.adapter->PlaceSolve(
-        a, stored_m, n_rhs, request.solve.options, iterations * estimate.iteration_ms);
+        a, stored_m, n_rhs, request.solve.options, iterations * estimate.iteration_ms, scales_rows);
     work->placement = placement.why;
     work->on_gpu = placement.on_gpu;
     if (placement.on_gpu) {

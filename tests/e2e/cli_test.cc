@@ -420,6 +420,30 @@ TEST_F(Cli, BuildsDynamicSpaiAndTellsHowItGrew) {
   EXPECT_TRUE(spec.at("regrow"));
 }
 
+TEST_F(Cli, ScalesWhatIsBadlyScaled) {
+  const std::string file = folder_ / "S.mtx";
+  std::ofstream(file) << "%%MatrixMarket matrix coordinate real general\n3 3 5\n"
+                         "1 2 1e12\n1 3 2e12\n2 1 3e-9\n3 3 4\n3 1 1e-2\n";
+  const std::vector<std::string> build = {"build", file, "--engine=static-spai",
+                                          "--scaling=matching"};
+  const json built = RunJson(build);
+  EXPECT_EQ(built.at("spec").at("scaling"), "matching");
+  EXPECT_EQ(built.at("quality").at("scaling"), "matching");
+  EXPECT_FALSE(built.at("quality").at("scaling_reused"));
+  const std::string name = built.at("preconditioner");
+  EXPECT_THAT(Run({"preconditioners", name}).out, ::testing::ContainsRegex("scaling +matching"));
+  const json solved = RunJson({"solve", file, "--preconditioner=" + name, "--method=bicgstab"});
+  EXPECT_EQ(solved.at("outcome"), "CONVERGED");
+  EXPECT_LE(solved.at("true_relative_residual").get<double>(), 1e-8);
+  std::vector<std::string> estimate = build;
+  estimate[0] = "estimate";
+  EXPECT_GE(RunJson(estimate).at("nnz"), built.at("nnz"));
+  const json refused = RunJson({"build", file, "--engine=fsai", "--scaling=matching"}, 1);
+  EXPECT_EQ(refused.at("error").at("reason"), "BAD_SCALING");
+  EXPECT_EQ(refused.at("error").at("field"), "header.spec.scaling");
+  EXPECT_EQ(Run({"build", file, "--scaling=all"}).exit_code, 2);
+}
+
 TEST_F(Cli, UploadEstimateListAndDelete) {
   const std::string pattern = folder_ / "P.mtx";
   std::ofstream(pattern) << "%%MatrixMarket matrix coordinate pattern symmetric\n"

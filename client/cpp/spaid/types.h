@@ -146,6 +146,8 @@ enum class LocalSolver { kAuto, kQr, kGram };
 enum class Learned { kOn, kOff };
 // Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
+// How A is scaled before M is made: see Scaling in proto/spaid/v1/preconditioner_spec.proto.
+enum class Scaling { kAuto, kNone, kEquilibrate, kMatching };
 enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
 // kAuto: fp32 where that fits and spares a twentieth or more of the bytes an iteration moves.
@@ -170,9 +172,9 @@ enum class JobKind { kBuild, kSolve };
 enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
-std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy), Name(Method),
-    Name(Precision), Name(NullSpace), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind),
-    Name(Stage);
+std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy),
+    Name(Scaling), Name(Method), Name(Precision), Name(NullSpace), Name(Outcome), Name(Priority),
+    Name(JobState), Name(JobKind), Name(Stage);
 
 // Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
 // visit(name, member) for each, by its name on the wire, which is that in spaidctl's JSON, too.
@@ -308,6 +310,7 @@ struct PreconditionerSpec {
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;
   int block_size = 1;              // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
   Learned learned = Learned::kOn;  // kAuto
+  std::optional<Scaling> scaling = {};  // none: kNone, for kAuto kAuto
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
   // But for `engine`. Those of fsai and dynamic_spai by themselves.
@@ -317,8 +320,8 @@ struct PreconditionerSpec {
                    "pattern_matrix", self.pattern_matrix, "ensure_row", self.ensure_row,
                    "row_match", self.row_match, "post_filter", self.post_filter, "local_solver",
                    self.local_solver, "thread_strategy", self.thread_strategy, "block_size",
-                   self.block_size, "learned", self.learned, "fsai", self.fsai, "dynamic_spai",
-                   self.dynamic_spai);
+                   self.block_size, "learned", self.learned, "scaling", self.scaling, "fsai",
+                   self.fsai, "dynamic_spai", self.dynamic_spai);
   }
 };
 
@@ -371,21 +374,23 @@ struct Quality {
   Occurrence rescued_columns, rank_deficient_columns, zero_columns, non_finite_columns;
   double min_scaled_pivot = 0;
   ThreadStrategy thread_strategy = ThreadStrategy::kAuto;  // kAuto: no GPU solved by QR
-  std::optional<FsaiQuality> fsai;                 // if M = GᵀG, which has no measured residuals
+  Scaling scaling = Scaling::kNone;  // kEquilibrate, kMatching: what A was scaled by before
+  bool scaling_reused = false;       // its factors were found for earlier values
+  std::optional<FsaiQuality> fsai;   // if M = GᵀG, which has no measured residuals
   std::optional<DynamicSpaiQuality> dynamic_spai;  // kDynamicSpai: how its pattern grew
   std::vector<std::string> warnings;
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
-    internal::Each(visit, "residual_frobenius", self.residual_frobenius, "residual_quantiles",
-                   self.residual_quantiles, "worst_column", self.worst_column, "density",
-                   self.density, "gram_columns", self.gram_columns, "qr_columns", self.qr_columns,
-                   "iterative_columns", self.iterative_columns, "not_converged_columns",
-                   self.not_converged_columns, "rescued_columns", self.rescued_columns,
-                   "rank_deficient_columns", self.rank_deficient_columns, "zero_columns",
-                   self.zero_columns, "non_finite_columns", self.non_finite_columns,
-                   "min_scaled_pivot", self.min_scaled_pivot, "thread_strategy",
-                   self.thread_strategy, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai,
-                   "warnings", self.warnings);
+    internal::Each(
+        visit, "residual_frobenius", self.residual_frobenius, "residual_quantiles",
+        self.residual_quantiles, "worst_column", self.worst_column, "density", self.density,
+        "gram_columns", self.gram_columns, "qr_columns", self.qr_columns, "iterative_columns",
+        self.iterative_columns, "not_converged_columns", self.not_converged_columns,
+        "rescued_columns", self.rescued_columns, "rank_deficient_columns",
+        self.rank_deficient_columns, "zero_columns", self.zero_columns, "non_finite_columns",
+        self.non_finite_columns, "min_scaled_pivot", self.min_scaled_pivot, "thread_strategy",
+        self.thread_strategy, "scaling", self.scaling, "scaling_reused", self.scaling_reused,
+        "fsai", self.fsai, "dynamic_spai", self.dynamic_spai, "warnings", self.warnings);
   }
 };
 

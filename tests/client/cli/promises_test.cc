@@ -73,6 +73,7 @@ TEST(PromisesTest, EveryJsonKeyIsThere) {
     spec.engine = engine;
     AddKeys("spec." + std::string(Name(engine)), ToJson(spec), &lines);
     spec.keep_tau = 0.5;
+    spec.scaling = Scaling::kEquilibrate;
     spec.fsai.time_budget = std::chrono::seconds(1);
     AddKeys("spec." + std::string(Name(engine)), ToJson(spec), &lines);
   }

@@ -177,6 +177,13 @@ Cases OwnCases(EngineKind kind) {
   }
 }
 
+// Scalings that the engine has.
+std::vector<ScalingMode> Scalings(const EngineTraits& engine) {
+  std::vector<ScalingMode> modes = {ScalingMode::kAuto, ScalingMode::kEquilibrate};
+  if (!engine.factored && !engine.may_be_diagonal) modes.push_back(ScalingMode::kMatching);
+  return modes;
+}
+
 class Conformance : public ::testing::TestWithParam<EngineKind> {
  protected:
   const EngineTraits& traits() const { return TraitsOf(GetParam()); }
@@ -188,6 +195,15 @@ class Conformance : public ::testing::TestWithParam<EngineKind> {
   std::vector<PreconditionerSpec> Variants() const {
     std::vector<PreconditionerSpec> specs = {Spec(GetParam())};
     for (const Set& set : OwnCases(GetParam()).variants) specs.push_back(With(set));
+    return specs;
+  }
+  // Besides, the defaults by a scaled A, whose rebuilds are not builds (scaled_test.cc).
+  std::vector<PreconditionerSpec> ScaledToo() const {
+    std::vector<PreconditionerSpec> specs = Variants();
+    for (const ScalingMode mode : Scalings(traits())) {
+      specs.push_back(Spec(GetParam()));
+      specs.back().scaling = mode;
+    }
     return specs;
   }
   // A that the engine takes, with a growth that has something to do.
@@ -208,7 +224,12 @@ class Conformance : public ::testing::TestWithParam<EngineKind> {
 
 TEST_P(Conformance, OptionsOutOfRangeNameTheFieldOfTheWire) {
   const CscMatrix a = oracle::ConvectionDiffusion(5, 4, 1.0);
-  for (const BadOption& bad : OwnCases(GetParam()).bad) {
+  std::vector<BadOption> all = OwnCases(GetParam()).bad;
+  Add(&all, "BAD_SCALING", "scaling", {[](S& s) { s.scaling = static_cast<ScalingMode>(9); }});
+  if (Scalings(traits()).back() != ScalingMode::kMatching) {
+    Add(&all, "BAD_SCALING", "scaling", {[](S& s) { s.scaling = ScalingMode::kMatching; }});
+  }
+  for (const BadOption& bad : all) {
     const PreconditionerSpec spec = With(bad.set);
     for (const Status& status : {engine_->Resolve(spec, a, Diagnose(a), nullptr, {}).status(),
                                  engine_->Estimate(spec, a, nullptr, {}).status(),
@@ -277,6 +298,7 @@ TEST_P(Conformance, APlanServesItsOwnKindSizeDeviceAndOptionsOnly) {
   for (const auto& [says, set] : OwnCases(GetParam()).other_plans) {
     mismatch(With(set), a, {}, says);
   }
+  mismatch(With([](S& s) { s.scaling = ScalingMode::kAuto; }), a, {}, "scaling = NONE, not AUTO");
   EXPECT_EQ((*plan)->Build(Spec(EngineKind::kAuto), a, {}).status().reason(),
             "ENGINE_NOT_RESOLVED");
 }
@@ -384,7 +406,7 @@ TEST_P(Conformance, StopsAreErrorsOfTheBuild) {
   StopSource cancel, late;
   cancel.Request(StopReason::kCancelled);
   late.SetTimeLimit(std::chrono::steady_clock::now() - std::chrono::seconds(1));
-  for (const PreconditionerSpec& spec : Variants()) {
+  for (const PreconditionerSpec& spec : ScaledToo()) {
     const auto plan = engine_->MakePlan(spec, a, nullptr, {});
     ASSERT_TRUE(plan.ok());
     for (const auto& [source, code] : {std::pair{&cancel, StatusCode::kCancelled},
@@ -427,7 +449,7 @@ TEST_P(Conformance, EstimatesBoundTheBuild) {
   }
   int64_t built_count = 0;
   for (const CscMatrix& a : matrices) {
-    for (const PreconditionerSpec& spec : Variants()) {
+    for (const PreconditionerSpec& spec : ScaledToo()) {
       const auto estimate = engine_->Estimate(spec, a, nullptr, {});
       ASSERT_TRUE(estimate.ok()) << estimate.status().message();
       const auto plan = engine_->MakePlan(spec, a, nullptr, {});
@@ -452,12 +474,12 @@ TEST_P(Conformance, EstimatesBoundTheBuild) {
       EXPECT_GT(estimate->flops, 0);
     }
   }
-  EXPECT_GT(built_count, 10 * static_cast<int64_t>(Variants().size()));
+  EXPECT_GT(built_count, 10 * static_cast<int64_t>(ScaledToo().size()));
 }
 
 TEST_P(Conformance, ThreadsDoNotChangeABit) {
   const CscMatrix a = oracle::Laplacian2d(70, 70);
-  for (const PreconditionerSpec& spec : Variants()) {
+  for (const PreconditionerSpec& spec : ScaledToo()) {
     Array<double> values, x;
     for (const int threads : {1, 2, 4}) {
       const Context context{.threads = threads};

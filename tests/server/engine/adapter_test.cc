@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "kernels/engine/build_result.h"
@@ -281,6 +282,47 @@ TEST_F(FsaiAdapterTest, WhatGrewServesTheNextValuesUntilItIsGrownAnew) {
   EXPECT_EQ(last->kernel->matrix().row_idx, anew->kernel->matrix().row_idx);
   EXPECT_EQ(real_.plan_cache().entries, 1);
   EXPECT_FALSE(Build(Afsai(), *next, "u")->rebuild) << "another tenant's is its own";
+}
+
+TEST_F(FsaiAdapterTest, FactorsOfAScalingServeTheNextValuesAsLongAsTheyDo) {
+  const auto rows = [&](int power) {  // row 3 is far from the others
+    kernels::CscMatrix a = Banded(50);
+    for (size_t p = 0; p < a.values.size(); ++p) {
+      if (a.row_idx[p] == 3) a.values[p] = std::ldexp(a.values[p], power);
+    }
+    return Prepare(std::move(a));
+  };
+  const auto a = rows(20), next = rows(21), far = rows(-20);
+  ParsedSpec spec = Spec(kernels::EngineKind::kStaticSpai);
+  const auto unscaled = real_.Resolve(spec, *a, nullptr);
+  spec.spec.scaling = kernels::ScalingMode::kEquilibrate;
+  const auto scaled = real_.Resolve(spec, *a, nullptr);
+  EXPECT_NE(unscaled->content_key, scaled->content_key);
+  EXPECT_NE(unscaled->plan_key, scaled->plan_key);
+
+  auto first = Build(spec, *a);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->quality.scaling(), v1::SCALING_EQUILIBRATE);
+  EXPECT_FALSE(first->quality.scaling_reused());
+  auto again = Build(spec, *next);
+  ASSERT_TRUE(again.ok());
+  EXPECT_TRUE(again->rebuild);
+  EXPECT_TRUE(again->quality.scaling_reused());
+  auto other = Build(spec, *far);
+  ASSERT_TRUE(other.ok());
+  EXPECT_FALSE(other->quality.scaling_reused());
+  EXPECT_EQ(real_.plan_cache().entries, 1) << "the new factors are those that are kept";
+  EXPECT_FALSE(Build(spec, *far)->quality.scaling_reused()) << "they are its own";
+  EXPECT_FALSE(Build(spec, *a)->quality.scaling_reused());
+
+  ParsedSpec grown = Afsai();
+  grown.spec.scaling = kernels::ScalingMode::kEquilibrate;
+  const auto d = Prepare(Diagonal(30, 1)), e = Prepare(Diagonal(30, 2));
+  ASSERT_TRUE(Build(grown, *d).ok());
+  ParsedSpec anew = grown;
+  anew.regrow = true;
+  EXPECT_FALSE(Build(anew, *e)->rebuild);
+  EXPECT_FALSE(Build(anew, *e)->quality.scaling_reused());
 }
 
 TEST_F(FsaiAdapterTest, KeysFollowWhatTheyStandFor) {

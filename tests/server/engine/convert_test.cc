@@ -91,6 +91,53 @@ TEST(ParseSpecTest, TheBlockSizeIsJacobis) {
   }
 }
 
+TEST(ParseSpecTest, ScalingIsOfEveryEngineThatBuilds) {
+  using kernels::ScalingMode;
+  v1::PreconditionerSpec spec;
+  const auto parse = [&](v1::EngineKind engine, v1::Scaling scaling) {
+    spec.set_engine(engine);
+    spec.set_scaling(scaling);
+    return ParseSpec(spec, "header.spec");
+  };
+  const auto mode = [&](v1::EngineKind engine, v1::Scaling scaling) {
+    const auto parsed = parse(engine, scaling);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed->spec.scaling;
+  };
+  const auto unset = v1::SCALING_UNSPECIFIED;
+  EXPECT_EQ(mode(v1::ENGINE_KIND_AUTO, unset), ScalingMode::kAuto);
+  EXPECT_EQ(mode(v1::ENGINE_KIND_AUTO, v1::SCALING_NONE), ScalingMode::kNone);
+  EXPECT_EQ(mode(v1::ENGINE_KIND_NONE, unset), ScalingMode::kNone);
+  EXPECT_EQ(mode(v1::ENGINE_KIND_NONE, v1::SCALING_NONE), ScalingMode::kNone);
+  EXPECT_EQ(mode(v1::ENGINE_KIND_STATIC_SPAI, unset), ScalingMode::kNone);
+  EXPECT_EQ(mode(v1::ENGINE_KIND_DYNAMIC_SPAI, v1::SCALING_MATCHING), ScalingMode::kMatching);
+  EXPECT_EQ(mode(v1::ENGINE_KIND_FSAI, v1::SCALING_EQUILIBRATE), ScalingMode::kEquilibrate);
+  EXPECT_EQ(mode(v1::ENGINE_KIND_JACOBI, v1::SCALING_AUTO), ScalingMode::kAuto);
+  // One spec has one form.
+  for (const v1::Scaling scaling : {v1::SCALING_EQUILIBRATE, v1::SCALING_AUTO}) {
+    const auto parsed = parse(v1::ENGINE_KIND_FSAI, scaling);
+    EXPECT_EQ(ToProto(parsed->spec, "").scaling(), scaling);
+  }
+  EXPECT_EQ(ToProto(parse(v1::ENGINE_KIND_FSAI, v1::SCALING_NONE)->spec, "").scaling(), unset);
+  EXPECT_EQ(ToProto(parse(v1::ENGINE_KIND_AUTO, unset)->spec, "").scaling(), unset);
+  for (const auto& [engine, scaling, why] :
+       {std::tuple{v1::ENGINE_KIND_FSAI, v1::SCALING_MATCHING, "BAD_SCALING"},
+        {v1::ENGINE_KIND_AFSAI, v1::SCALING_MATCHING, "BAD_SCALING"},
+        {v1::ENGINE_KIND_JACOBI, v1::SCALING_MATCHING, "BAD_SCALING"},
+        {v1::ENGINE_KIND_NONE, v1::SCALING_AUTO, "BAD_SCALING"},
+        {v1::ENGINE_KIND_STATIC_SPAI, static_cast<v1::Scaling>(77), "UNKNOWN_ENUM"}}) {
+    const absl::Status status = parse(engine, scaling).status();
+    EXPECT_EQ(ReasonOf(status), why);
+    EXPECT_EQ(FieldOf(status), "header.spec.scaling");
+  }
+  kernels::Quality quality;
+  EXPECT_EQ(ToProto(quality).scaling(), unset);
+  quality.scaling = ScalingMode::kEquilibrate;
+  quality.scaling_reused = true;
+  EXPECT_EQ(ToProto(quality).scaling(), v1::SCALING_EQUILIBRATE);
+  EXPECT_TRUE(ToProto(quality).scaling_reused());
+}
+
 v1::PreconditionerSpec Fsai(v1::EngineKind kind) {
   v1::PreconditionerSpec spec;
   spec.set_engine(kind);

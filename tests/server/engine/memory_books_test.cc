@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -85,6 +86,16 @@ kernels::CscMatrix Grid(int64_t side, double skew = 0, bool diagonal = true) {
   a.row_idx.shrink_to_fit();
   a.values.shrink_to_fit();
   a.col_ptr.shrink_to_fit();
+  return a;
+}
+
+// Rows and columns by powers of two.
+kernels::CscMatrix Uneven(kernels::CscMatrix a) {
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+      a.values[p] = std::ldexp(a.values[p], 7 * (a.row_idx[p] % 5) - static_cast<int>(3 * (j % 4)));
+    }
+  }
   return a;
 }
 
@@ -172,9 +183,11 @@ TEST_F(MemoryBooks, OfSolves) {
   const kernels::CscMatrix raw = Grid(200, 0.5), symmetric = Grid(200);
   const auto a = Prepare(raw, {}, kernels::Layout::kCsc);
   const auto spd = Prepare(symmetric, {}, kernels::Layout::kCsc);
-  const auto built = [&](kernels::EngineKind kind, const std::shared_ptr<const Matrix>& of) {
+  const auto built = [&](kernels::EngineKind kind, const std::shared_ptr<const Matrix>& of,
+                         kernels::ScalingMode scaling = kernels::ScalingMode::kNone) {
     kernels::PreconditionerSpec spec;
     spec.engine = kind;
+    spec.scaling = scaling;
     auto plan = engine_->MakePlan(spec, of->csc, nullptr, {.threads = 2});
     EXPECT_TRUE(plan.ok());
     auto made = (*plan)->Build(spec, of->csc, {.threads = 2});
@@ -183,6 +196,10 @@ TEST_F(MemoryBooks, OfSolves) {
   };
   const auto spai = built(kernels::EngineKind::kStaticSpai, a);
   const auto fsai = built(kernels::EngineKind::kFsai, spd);
+  const auto uneven = Prepare(Uneven(raw), {}, kernels::Layout::kCsc);
+  const auto by_rows =
+      built(kernels::EngineKind::kStaticSpai, uneven, kernels::ScalingMode::kMatching);
+  ASSERT_TRUE(by_rows->scales_rows());
   struct Case {
     const char* what;
     kernels::Method method;
@@ -201,19 +218,23 @@ TEST_F(MemoryBooks, OfSolves) {
                                          {"idr", Method::kIdr, a, nullptr},
                                          {"idr scaled", Method::kIdr, a, spai, 1e150},
                                          {"gmres", Method::kGmres, a, nullptr},
-                                         {"gmres scaled", Method::kGmres, a, spai, 1e150}}) {
+                                         {"gmres scaled", Method::kGmres, a, spai, 1e150},
+                                         {"bicgstab by rows", Method::kBicgstab, uneven, by_rows},
+                                         {"gmres by rows", Method::kGmres, uneven, by_rows},
+                                         {"idr by rows", Method::kIdr, uneven, by_rows}}) {
     for (const int64_t n_rhs : {1, 5}) {
       SCOPED_TRACE(std::string(c.what) + " " + std::to_string(n_rhs));
       kernels::SolveOptions options{.method = c.method, .rtol = 1e-6, .max_iterations = 60};
       options.m_storage = kernels::Storage::kFp32;
       if (c.m == nullptr) options.m_storage = kernels::Storage::kAuto;
+      const bool scales_rows = c.m != nullptr && c.m->scales_rows();
       const auto size = static_cast<size_t>(n_rhs * c.a->n());
       std::vector<double> b(size), x0(size);
       std::minstd_rand random(7);
       for (double& v : b) v = c.scale * (static_cast<double>(random() % 1000) - 500);
       for (double& v : x0) v = c.scale * static_cast<double>(random() % 3);
       const int64_t nnz_m = c.m ? StoredEntries(c.m->kind(), c.a->n(), c.m->matrix().nnz()) : 0;
-      const int64_t booked = adapter_.SolveHostBytes(*c.a, nnz_m, n_rhs, options);
+      const int64_t booked = adapter_.SolveHostBytes(*c.a, nnz_m, n_rhs, options, scales_rows);
       const auto job = Job::Create(
           {.tenant = "t", .kind = v1::JOB_KIND_SOLVE, .matrix = {}, .preconditioner = {}}, {},
           RealClock());
@@ -226,6 +247,54 @@ TEST_F(MemoryBooks, OfSolves) {
       EXPECT_LE(taken, booked + kSmall);
       // Nor far too much, of what a symmetric A and a short cycle of GMRES spare.
       EXPECT_GE((c.method == Method::kBicgstab ? 2 : 6) * taken, booked);
+    }
+  }
+}
+
+// Estimates bound the peak of a plan and its build by a scaled A.
+TEST_F(MemoryBooks, OfBuildsByAScaledMatrix) {
+  using kernels::EngineKind;
+  using kernels::ScalingMode;
+  const auto a = Prepare(Uneven(Grid(90, 0.5)), {}, kernels::Layout::kCsc);
+  kernels::CscMatrix even = Grid(90);
+  for (int64_t j = 0; j < even.n_cols; ++j) {
+    for (int64_t p = even.col_ptr[j]; p < even.col_ptr[j + 1]; ++p) {
+      const auto power = static_cast<int>(5 * (even.row_idx[p] % 4) + 5 * (j % 4));
+      even.values[p] = std::ldexp(even.values[p], power);
+    }
+  }
+  const auto spd = Prepare(std::move(even), {}, kernels::Layout::kCsc);
+  struct Case {
+    EngineKind engine;
+    ScalingMode scaling;
+    const Matrix& a;
+  };
+  for (const Case& c : {Case{EngineKind::kStaticSpai, ScalingMode::kMatching, *a},
+                        {EngineKind::kStaticSpai, ScalingMode::kEquilibrate, *a},
+                        {EngineKind::kStaticSpai, ScalingMode::kAuto, *a},
+                        {EngineKind::kDynamicSpai, ScalingMode::kMatching, *a},
+                        {EngineKind::kJacobi, ScalingMode::kEquilibrate, *a},
+                        {EngineKind::kFsai, ScalingMode::kEquilibrate, *spd},
+                        {EngineKind::kAfsai, ScalingMode::kAuto, *spd}}) {
+    for (const int threads : {1, 4}) {
+      SCOPED_TRACE(std::string(kernels::TraitsOf(c.engine).name) + ", scaling " +
+                   std::to_string(static_cast<int>(c.scaling)) + ", threads " +
+                   std::to_string(threads));
+      kernels::PreconditionerSpec spec;
+      spec.engine = c.engine;
+      spec.scaling = c.scaling;
+      const kernels::Context context{.threads = threads};
+      const auto estimate = engine_->Estimate(spec, c.a.csc, nullptr, context);
+      ASSERT_TRUE(estimate.ok()) << estimate.status().message();
+      kernels::Result<kernels::BuildResult> built = kernels::BuildResult{};
+      const int64_t taken = PeakOf([&] {
+        const auto plan = engine_->MakePlan(spec, c.a.csc, nullptr, context);
+        ASSERT_TRUE(plan.ok()) << plan.status().message();
+        built = (*plan)->Build(spec, c.a.csc, context);
+      });
+      ASSERT_TRUE(built.ok()) << built.status().message();
+      EXPECT_NE(built->quality.scaling, ScalingMode::kNone);
+      EXPECT_LE(taken, estimate->host_bytes + kSmall);
     }
   }
 }

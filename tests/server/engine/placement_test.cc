@@ -424,6 +424,12 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
   EXPECT_EQ(why(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
   EXPECT_EQ(why(kernels::Method::kMinres), "cpu: MINRES is computed by the host alone");
   EXPECT_EQ(why(kernels::Method::kIdr), "cpu: IDR is computed by the host alone");
+  const auto scaled = [&](kernels::Method method) {
+    return bench.adapter.PlaceSolve(*large.value, 0, 1, {.method = method}, 500, true).why;
+  };
+  EXPECT_EQ(scaled(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
+  EXPECT_EQ(scaled(kernels::Method::kBicgstab),
+            "cpu: solves with an M of A with its rows scaled are computed by the host alone");
   EXPECT_EQ(why(kernels::Method::kGmres),
             "cpu: the solve may take 5100 bytes of device memory, over the limit of 1000 "
             "(--device-memory)");
