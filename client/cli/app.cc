@@ -254,7 +254,7 @@ void AddCompare(CLI::App& app, Arguments& args) {
       ->check(Positive())
       ->type_name("SECONDS")
       ->capture_default_str();
-  AddEngineFlags(sub, c.engine, {"--pattern-power", "--block-size"});
+  AddEngineFlags(sub, c.engine, {"--pattern-power", "--block-size", "--learned"});
   AddLimits(sub, c.limits);
 }
 
