@@ -208,7 +208,7 @@ void Print(const Candidate& c) {
   std::printf("}");
 }
 
-std::vector<Candidate> Candidates(const Diagnosis& d, int rhs, bool gpu) {
+std::vector<Candidate> Candidates(const Diagnosis& d, bool gpu) {
   std::vector<Candidate> all;
   const auto add = [&](const char* name, EngineKind kind) -> PreconditionerSpec& {
     Candidate& c = all.emplace_back();
@@ -216,9 +216,7 @@ std::vector<Candidate> Candidates(const Diagnosis& d, int rhs, bool gpu) {
     c.spec.engine = kind;
     return c.spec;
   };
-  PreconditionerSpec& automatic = add("auto", EngineKind::kAuto);
-  automatic.n_rhs = rhs;
-  automatic.backend = gpu ? Backend::kCuda : Backend::kCpu;
+  add("auto", EngineKind::kAuto);
   add("jacobi", EngineKind::kJacobi);
   add("static-spai", EngineKind::kStaticSpai).static_spai.pattern.ensure_row =
       d.zero_diagonal.count > 0;
@@ -276,7 +274,7 @@ void Run(const Engine& engine, const std::string& path, const Settings& with) {
                         .threads = threads,
                         .gpu = gpu,
                         .limit_s = with.Number("limit_s", 60)};
-  std::vector<Candidate> candidates = Candidates(d, rhs, gpu);
+  std::vector<Candidate> candidates = Candidates(d, gpu);
   for (Candidate& c : candidates) {
     const auto estimate = engine.Estimate(c.spec, a, nullptr, {.threads = threads});
     if (!estimate.ok()) continue;

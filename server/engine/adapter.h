@@ -151,7 +151,8 @@ class EngineAdapter {
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
   // The place of a build. One that can be a GPU's: there where the CPU would take long enough
-  // (EngineTraits::on_gpu), and longer than there, and its memory suffices, else on the CPU where
+  // (EngineTraits::on_gpu), and longer than there, or AUTO's solve runs there (for_gpu), and its
+  // memory suffices, else on the CPU where
   // that is among the devices. Memory suffices where it does with gather tables, or rows of G, made
   // in waves; GPUs with room for all come first. All else is work of the host: the CPU's where that
   // is among the devices, else done on the thread of any GPU's worker. Errors:

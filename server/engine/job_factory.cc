@@ -148,6 +148,15 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   prepared.build = *std::move(build);
   prepared.build.by_auto = by_auto;
   prepared.build.rung = rung;
+  // What AUTO solves on a GPU with Jacobi it solves there with what it learned, too.
+  if (prepared.terms && solve != nullptr && !kernels::MayScaleRows(prepared.build.spec)) {
+    const double solve_ms = PredictIterations(a, *solve) *
+                            IterationMs(IterationOf(a, 0, prepared.terms->method),
+                                        kernels::Backend::kCpu, parts_.adapter->threads());
+    prepared.build.for_gpu =
+        parts_.adapter->PlaceSolve(a, /*nnz_m=*/0, solve->rhs_count, *prepared.terms, solve_ms)
+            .on_gpu;
+  }
   if (!why.empty()) prepared.build.choice.set_reason(why);
   auto estimate = parts_.adapter->Estimate(prepared.build, a, pattern, stop);
   if (!estimate.ok()) return WithFieldPrefix(estimate.status(), field);

@@ -178,11 +178,11 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   };
   const std::string predicted = absl::StrFormat("%.3g ms", estimate.predicted_ms);
   const double worth = builds.worth_ms * (waves ? builds.waves_cost : 1);
-  if (estimate.predicted_ms <= worth) {
+  if (estimate.predicted_ms <= worth && !build.for_gpu) {
     return on_cpu(
         absl::StrFormat("predicted at %s there; a GPU pays from %g ms on", predicted, worth));
   }
-  if (estimate.predicted_device_ms >= estimate.predicted_ms) {
+  if (estimate.predicted_device_ms >= estimate.predicted_ms && !build.for_gpu) {
     return on_cpu(absl::StrFormat("predicted at %s there, at %.3g ms on a GPU", predicted,
                                   estimate.predicted_device_ms));
   }

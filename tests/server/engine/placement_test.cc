@@ -723,5 +723,32 @@ TEST(SolvePlacementTest, LongSolvesGoToTheGpuShortOnesToTheCpu) {
   EXPECT_EQ(bench.engine.solves_on(1), 1);
 }
 
+TEST(SolvePlacementTest, WhatAutoLearnedIsBuiltWhereItsSolveRuns) {
+  Bench bench(CpuAndGpu());
+  bench.engine.SolveOnGpus();
+  bench.engine.predicted_ms = 0.25;  // of the build, which alone would be the CPU's
+  const Stored<Matrix> large = PutDiagonal(bench, 200'000);
+  const auto solve = [&] {
+    JobFactory::SolveRequest request;
+    request.tenant = "t";
+    request.matrix = large;
+    request.spec.emplace();
+    request.spec->set_engine(v1::ENGINE_KIND_AUTO);
+    request.solve.options.method = kernels::Method::kAuto;
+    request.b.assign(200'000, 1.0);
+    auto ticket = bench.job_factory->StartSolve(std::move(request));
+    EXPECT_TRUE(ticket.ok()) << ticket.status();
+    AwaitEnd(ticket->job);
+    EXPECT_TRUE(ticket->job->error().ok()) << ticket->job->error();
+    return std::static_pointer_cast<const SolveOutcome>(ticket->job->result())->done;
+  };
+  bench.engine.break_solves = 1;
+  EXPECT_EQ(solve().device(), "gpu:0");
+  const v1::SolveDone known = solve();
+  EXPECT_EQ(known.choice().engine(), v1::ENGINE_KIND_FSAI);
+  EXPECT_EQ(known.device(), "gpu:0");
+  EXPECT_TRUE(known.choice().placement().starts_with("gpu:0: ")) << known.choice().placement();
+}
+
 }  // namespace
 }  // namespace spaid::server
