@@ -15,7 +15,7 @@
 #include <utility>
 
 #include "client/cli/byte_file.h"
-#include "client/cli/market_scan.h"
+#include "client/cli/matrix_market_scan.h"
 
 namespace spaid::cli {
 namespace {

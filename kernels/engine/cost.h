@@ -2,6 +2,9 @@
 // Estimates, placement, splitting, admission and AUTO read it. No device is needed to ask, and no
 // clock is read: the same counts always give the same time.
 //
+// Rates of builds are in the traits of each engine's object (EngineTraits::rates); those of
+// iterations and transfers are in cost.cc.
+//
 // A first prediction is within a factor of 5, mostly of 2 (docs/decisions/cost.md); the scheduler
 // corrects it by what jobs of the kind took (server/sched/predictions.h).
 #pragma once

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "client/cli/market_scan.h"
+#include "client/cli/matrix_market_scan.h"
 #include "tests/fuzz/input.h"
 
 namespace spaid::cli {

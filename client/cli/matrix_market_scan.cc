@@ -1,4 +1,4 @@
-#include "client/cli/market_scan.h"
+#include "client/cli/matrix_market_scan.h"
 
 #include <algorithm>
 #include <array>
