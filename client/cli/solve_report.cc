@@ -43,7 +43,7 @@ std::string Speed(const SolveFigures& f) {
   return text;
 }
 
-// What AUTO would do the next time, and how one asks for something else.
+// Says what AUTO would do the next time, and how one asks for something else.
 void AddExplanation(Facts& facts, const SolveReport& s, bool converged) {
   const SolveResult& r = s.result;
   if (s.args.engine.engine != Engine::kAuto || r.choice_reason.empty()) {

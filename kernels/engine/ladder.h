@@ -81,9 +81,9 @@ struct LadderCase {
   // Method as the caller had it: kAuto, or the one that all rungs take.
   const SolveOptions& options;
   LadderOptions ladder = {};
-  // Of static SPAI, as the caller wants them.
+  // Options of static SPAI, as the caller wants them.
   StaticSpaiOptions static_spai = {};
-  // Where iterations run; set-ups and iterations are predicted for it.
+  // The place where iterations run; set-ups and iterations are predicted for it.
   Backend backend = Backend::kCpu;
   // Solves A x = b with a rung's M where that need not be on the host, on context's terms; null:
   // all solves are the host's.
@@ -103,7 +103,7 @@ struct LadderResult {
   bool scaled = false;
 };
 
-// What a rung above the bottom is of, on the terms of `c`.
+// A rung above the bottom, on the terms of `c`.
 struct RungTerms {
   PreconditionerSpec spec;  // kNone: nothing that an engine builds
   SolveOptions options;     // those of `c` with the rung's method and lengths
@@ -112,7 +112,7 @@ struct RungTerms {
 // Empty: A has no such rung.
 std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& c);
 
-// What AUTO, asked by `asked`, may build: of the bottom and of every rung that has an engine.
+// Lists what AUTO, asked by `asked`, may build: of the bottom and of every rung that has an engine.
 std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked);
 
 // Whether `solved` ended in a way that another rung may mend; not where it converged or was told to

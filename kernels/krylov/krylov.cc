@@ -290,7 +290,7 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
   SolveResult result;
   result.x.resize(b.size());
   result.rhs.resize(count);
-  // What a null space leaves of the right-hand sides and guesses.
+  // Left by a null space of the right-hand sides and guesses.
   const NullSpace* const space = options.null_space;
   std::vector<Reach> reaches(space != nullptr ? count : 0);
   Array<double> guesses;

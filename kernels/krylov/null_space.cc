@@ -13,10 +13,11 @@ using krylov::Figure;
 using krylov::Team;
 
 constexpr double kEps = std::numeric_limits<double>::epsilon();
-// Of a vector of length 1 the vectors before it must leave more than this: what is left is taken
+// From a vector of length 1 the vectors before it must leave more than this: what is left is taken
 // for one of the null space, with errors that much larger.
 constexpr double kLeastIndependent = 1e-6;
-// What a projection leaves of b, or takes of it, is rounding where it is this share or less.
+// The part that a projection leaves of b, or takes of it, is rounding where it is this share or
+// less.
 constexpr double kRounding = 16 * kEps;
 // The target of the part that is reached is no less than this share of the whole target.
 constexpr double kLeastShare = 0.1;
@@ -114,7 +115,7 @@ class Products {
 
 using Made = std::shared_ptr<const NullSpace>;
 
-// Of constants that the diagnosis has found.
+// The null space of constants that the diagnosis has found.
 Made OfConstants(const CscView& a, bool right, bool left) {
   std::vector<Array<double>> rights, lefts;
   if (right) rights.push_back(Constants(a.n_cols));

@@ -86,7 +86,7 @@ int64_t StoredEntries(kernels::EngineKind kind, int64_t n, int64_t nnz);
 struct Solved {
   kernels::SolveResult result;
   std::vector<kernels::Rung> rungs;  // empty: AUTO did not climb, or was not asked
-  // Where AUTO was asked: what ended it, or came closest.
+  // If AUTO was asked: what ended it, or came closest.
   std::optional<LearnedRung> rung;
   double copy_bytes_per_second = 0;  // of where it was computed, as MeasureCopy found it
 };
@@ -200,7 +200,7 @@ class EngineAdapter {
   absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
                                                 const Matrix& a) const;
 
-  // What a solve of `a` projects out; null: nothing. O(nnz) time for each vector: not for a
+  // Finds what a solve of `a` projects out; null: nothing. O(nnz) time for each vector: not for a
   // reactor's thread. Errors: those of kernels::MakeNullSpace.
   absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> FindNullSpace(
       const Matrix& a, const kernels::NullSpaceRequest& request) const;

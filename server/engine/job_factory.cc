@@ -73,7 +73,7 @@ struct JobFactory::Prepared {
   absl::Status refused;  // no device takes it: an error of the build, not of an estimate
   kernels::StaticSpaiOptions static_spai;  // as asked, of AUTO
   std::string pattern_key;                 // of A, for what is learned; empty: nothing shall be
-  // What solves with AUTO's choice take besides the caller's terms; empty: nothing.
+  // Terms that solves with AUTO's choice take besides the caller's terms; empty: nothing.
   std::optional<kernels::SolveOptions> terms;
   bool learned = false;  // AUTO starts at what it learned
 };
@@ -123,7 +123,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
                                    .ladder = {},
                                    .static_spai = prepared.static_spai};
       auto terms = kernels::TermsOf(rung, of);
-      // Where something is to be built, what solved without it is of no use.
+      // If something is to be built, what solved without it is of no use.
       if (terms && solve == nullptr && terms->spec.engine == kernels::EngineKind::kNone) {
         terms.reset();
         prepared.learned = false;
@@ -148,7 +148,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   prepared.build = *std::move(build);
   prepared.build.by_auto = by_auto;
   prepared.build.rung = rung;
-  // What AUTO solves on a GPU with Jacobi it solves there with what it learned, too.
+  // Systems that AUTO solves on a GPU with Jacobi it solves there with what it learned, too.
   if (prepared.terms && solve != nullptr && !kernels::MayScaleRows(prepared.build.spec)) {
     const double solve_ms = PredictIterations(a, *solve) *
                             IterationMs(IterationOf(a, 0, prepared.terms->method),
@@ -517,7 +517,8 @@ void JobFactory::Learn(const SolveWork& work, const kernels::SolveResult& solved
   const bool converged = std::all_of(
       solved.rhs.begin(), solved.rhs.end(),
       [](const kernels::RhsResult& rhs) { return rhs.outcome == kernels::Outcome::kConverged; });
-  // What did well at the bottom needs no memory, and what did not do is not to be begun with.
+  // A solve that did well at the bottom needs no memory, and what did not do is not to be begun
+  // with.
   if (!converged) rung = {};
   const Prepared& prepared = *work.prepared;
   if (rung.kind == kernels::RungKind::kBottom && !prepared.learned) return;

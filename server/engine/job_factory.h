@@ -88,7 +88,7 @@ class JobFactory {
     kernels::Array<double> b;                  // n x rhs_count
     kernels::Array<double> x0;                 // the same, or empty
     kernels::Array<double> null_vectors = {};  // n x solve.null_vectors
-    // What these and the solution count for; kept until the result dies.
+    // The share that these and the solution count for; kept until the result dies.
     BudgetShare share;
     Terms terms;
     kernels::StopToken stop = {};  // stops the preparation

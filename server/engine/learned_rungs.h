@@ -1,4 +1,4 @@
-// What solved systems on a pattern before, so that AUTO starts there the next time.
+// Remembers what solved systems on a pattern before, so that AUTO starts there the next time.
 //
 //   if (auto rung = learned.Find("tenant", pattern_key, Method::kAuto)) ...
 //   learned.Learn("tenant", pattern_key, Method::kAuto, {.kind = RungKind::kFsai});

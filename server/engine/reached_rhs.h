@@ -1,4 +1,4 @@
-// What A reaches of the right-hand sides of a solve with AUTO's ladder.
+// The part that A reaches of the right-hand sides of a solve with AUTO's ladder.
 //
 //   ReachedRhs reached(*options.null_space, b, options, threads);
 //   ... solves reached.b(), by as many rungs as it takes ...

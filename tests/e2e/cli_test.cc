@@ -136,7 +136,7 @@ TEST_F(Cli, AutoClimbsAndTellsEachRung) {
   EXPECT_THAT(told.out, ::testing::ContainsRegex("tried +jacobi, cg: "));
   EXPECT_THAT(told.out, ::testing::ContainsRegex("solved by +dynamic SPAI"));
   EXPECT_THAT(told.err, HasSubstr("left   jacobi, cg: "));
-  // What did it is where the next one begins, and it says so.
+  // The rung that did it is where the next one begins, and it says so.
   std::vector<std::string> explained = solve;
   explained.push_back("--explain");
   const Finished again = Run(explained);

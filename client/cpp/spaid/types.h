@@ -1,4 +1,4 @@
-// What calls of the client take and give: matrices, options, and results with their figures.
+// Types that calls of the client take and give: matrices, options, and results with their figures.
 #pragma once
 
 #include <chrono>
@@ -152,8 +152,9 @@ enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
 // kAuto: fp32 where that fits and spares a twentieth or more of the bytes an iteration moves.
 enum class Precision { kAuto, kFp64, kFp32 };
-// What a solve of a singular A projects out, beside SolveOptions::null_vectors. kAuto: constants,
-// where the diagnosis has them; kConstants: refused where they are not in the null space.
+// Chooses what a solve of a singular A projects out, beside SolveOptions::null_vectors. kAuto:
+// constants, where the diagnosis has them; kConstants: refused where they are not in the null
+// space.
 enum class NullSpace { kAuto, kNone, kConstants };
 enum class Outcome {
   kConverged,
@@ -504,7 +505,7 @@ struct SolveOptions {
   int64_t basis_bytes = 0;     // GMRES: cycles grow past `restart` within these; 0: they do not
   int64_t shadow_vectors = 4;  // s of IDR(s)
   std::span<const double> initial_guess = {};  // n * rhs_count, or empty
-  // Of a singular A: the solution is the one orthogonal to what is projected out. `null_vectors`:
+  // For a singular A: the solution is the one orthogonal to what is projected out. `null_vectors`:
   // n * k numbers, column-major, k vectors z with A z = 0, at most 32, in place of `null_space`.
   NullSpace null_space = NullSpace::kAuto;
   std::span<const double> null_vectors = {};

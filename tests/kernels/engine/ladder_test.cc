@@ -209,7 +209,7 @@ TEST(Ladder, BeginsWhereItIsTold) {
   EXPECT_THAT(straight.rungs, SizeIs(1));
   EXPECT_EQ(straight.rungs[0].kind, bottom.best);
   EXPECT_EQ(straight.solved.rhs[0].outcome, Outcome::kConverged);
-  // Where A has no such rung, from the next.
+  // If A has no such rung, from the next.
   Case other(oracle::RowPermuted(300, 4));
   EXPECT_EQ(other.ClimbFrom(RungKind::kFsai).rungs[0].kind, RungKind::kStaticSpai);
   // A start that is near saves iterations.

@@ -273,8 +273,8 @@ TEST(NullSpace, VectorsOfBothSidesCountForBoth) {
   }
 }
 
-// What a projection promises: x is orthogonal to the right vectors, and b − A x has along the left
-// ones what b has.
+// Checks what a projection promises: x is orthogonal to the right vectors, and b − A x has along
+// the left ones what b has.
 void ExpectProjected(const CscView& a, const NullSpace& space, const Vector& b,
                      const SolveResult& r, const std::string& what) {
   const Vector x(r.x.begin(), r.x.end());
@@ -413,7 +413,7 @@ TEST(NullSpace, Refusals) {
   ExpectRefused(a, given(other), "NOT_IN_NULL_SPACE", 1, "|A z| is 0.000177 of |A| |z|");
   ExpectRefused(oracle::Laplacian2d(3, 3), {.choice = NullSpaceChoice::kConstants},
                 "NOT_IN_NULL_SPACE", 0, "constants: vector 0");
-  // Of another size than the matrix that is solved.
+  // Another size than the matrix that is solved.
   const Space space = Find(a);
   const CscMatrix small = Neumann(3);
   const auto solved = SolveHere(small, nullptr, Vector{1, 0, -1}, {}, With(space, Method::kCg), {});
