@@ -46,8 +46,11 @@ constexpr double kForgivenOfCall = 4 << 10, kMostForgivenPerSecond = 2 << 20;
 constexpr double kDroppablePerSecond = 16 << 20;
 constexpr seconds kOverFor{2};  // a busy server is late with taking, too
 constexpr milliseconds kStrangerOverFor{100}, kPerhapsOverFor{500};
-// gRPC reads on and on, is behind with what came, and no call takes any of it.
+// gRPC reads on and on, is behind with what came, and no call takes any of it; sooner where it is
+// slow with that, for the bytes of arrays cost it next to nothing.
 constexpr seconds kStuckFor{1};
+constexpr milliseconds kSlowlyStuckFor{200};
+constexpr uint64_t kReadSlowly = 2 << 20;  // bytes, in all that time
 constexpr int kSlowReads = 8;
 constexpr seconds kBrokenOffFor{5};  // then all is there that was on its way
 // Windows of TCP, in bytes: of a stranger, of whom the daemon knows, and where arrays come. Small,
@@ -340,9 +343,11 @@ void Connections::Look(Clock::time_point now) {
     const uint64_t taken = c.taken_.load(std::memory_order_relaxed);
     if (flood ? taken - c.counted >= kTakenAtFlood : queued == 0 || taken != c.counted) {
       c.moved = now;
+      c.read_when_moved = read;
       c.slow_reads = 0;
     } else if (read != c.received && ++c.slow_reads >= kSlowReads &&
                (now - c.moved > kStuckFor ||
+                (now - c.moved > kSlowlyStuckFor && read - c.read_when_moved < kReadSlowly) ||
                 (flood && now - std::max(c.moved, flooded_since_) > kStuckAtFlood))) {
       CutLocked(c, "stuck");
       continue;

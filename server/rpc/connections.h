@@ -84,6 +84,7 @@ class Connection {
   uint64_t received = 0, counted = 0;
   // Since a call last took something, or gRPC had read all there was: so many looks saw it read.
   Clock::time_point moved{};
+  uint64_t read_when_moved = 0;
   int slow_reads = 0;
   double untaken = 0;             // bytes
   double droppable = kDroppable;  // the part that calls may have held which have ended

@@ -68,7 +68,7 @@ class Flood(attack.TestCase):
             attacker.join()
         return sum(cuts)
 
-    def attacked_by_threads(self, begin, bits, threads=4, memory=200):
+    def attacked_by_threads(self, begin, bits, threads=4, memory=256):
         daemon = self.start()
         with attack.Bystander(daemon) as client:
             quiet = daemon.memory()
@@ -156,7 +156,7 @@ class Flood(attack.TestCase):
         with attack.Bystander(daemon) as client:
             quiet = daemon.memory()
             cuts = self.flood(daemon, make, connections)
-            self.assert_memory(daemon, quiet + 200, peak=True)
+            self.assert_memory(daemon, quiet + 256, peak=True)
         if cut:
             self.assertGreater(cuts, 0)
         self.assertEqual(client.errors, [])
