@@ -275,8 +275,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
            "Bytes that one build may be estimated to take");
   app.add_option(
          "--auto-inverse-unknowns", backend.max_inverse_unknowns,
-         "Unknowns up to which engine AUTO takes the inverse of A where nothing else solves "
-         "a system; 0: never")
+         "Unknowns up to which engine AUTO takes the inverse of A, by dense LU, where nothing "
+         "that costs less solves a system; 0: never")
       ->check(CLI::Range(int64_t{0}, int64_t{20'000}));
   app.add_option("--max-queued-jobs", backend.max_queued_jobs,
                  "Jobs that may wait; the last eighth for tenants under their share of them")

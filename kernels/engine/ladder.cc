@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <map>
 #include <memory>
@@ -10,13 +11,14 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
-#include "kernels/dense/lu_inverse.h"
+#include "kernels/dense/lu.h"
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/ladder_rungs.h"
 #include "kernels/engine/spec.h"
 #include "kernels/krylov/null_space.h"
+#include "kernels/krylov/operators.h"
 #include "kernels/sparse/scaling.h"
 
 namespace spaid::kernels {
@@ -25,10 +27,6 @@ namespace {
 double ToDouble(int64_t x) { return static_cast<double>(x); }
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-// Iterations before the last rung with an engine is judged, behind which nothing new stands.
-constexpr int64_t kLastLook = 400;
-// At last cycles of GMRES grow to this, where none converges (SolveOptions::basis_bytes).
-constexpr int64_t kBasisBytes = int64_t{256} << 20;
 // Solves of one rung, each of the residual that the one before it left in the caller's system.
 constexpr int kRefinements = 8;
 constexpr double kLeastRefined = 0.1;  // each must leave no more of the scaled residual
@@ -36,10 +34,41 @@ constexpr double kHarder = 1e-2;       // of the target, where the one before it
 constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
 constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(double);
 
+// Returns the place of the rung; where A has none such, of the first one above it.
+size_t PlaceOf(const std::vector<PlannedRung>& rungs, RungKind kind) {
+  const auto place = [&](const auto& wanted) {
+    return static_cast<size_t>(std::find_if(rungs.begin(), rungs.end(), wanted) - rungs.begin());
+  };
+  const size_t itself = place([&](const PlannedRung& rung) { return rung.kind == kind; });
+  return itself < rungs.size() ? itself
+                               : place([&](const PlannedRung& rung) { return rung.kind > kind; });
+}
+
 bool SawIndefinite(const SolveResult& solved) {
   return std::any_of(solved.rhs.begin(), solved.rhs.end(),
                      [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
 }
+
+// y = A⁻¹ x by LU factors of A, or of A scaled by `scaling`.
+class LuOperator final : public LinearOperator {
+ public:
+  // `scaling`: null: none. Borrows both.
+  LuOperator(const DenseLu& lu, const Scaling* scaling) : lu_(lu), scaling_(scaling) {}
+  int64_t n() const override { return lu_.n(); }
+  void Apply(std::span<const double> x, std::span<double> y, int threads) const override {
+    if (scaling_ == nullptr) return lu_.Solve(x, y, threads);
+    Array<double> there;
+    there.resize(y.size());
+    ScaleRhs(*scaling_, x, there);
+    lu_.Solve(there, there, threads);
+    UnscaleSolution(*scaling_, there, y);
+  }
+  int64_t bytes_per_apply() const override { return lu_.bytes(); }
+
+ private:
+  const DenseLu& lu_;
+  const Scaling* const scaling_;
+};
 
 class Ladder {
  public:
@@ -53,7 +82,7 @@ class Ladder {
     first.relative_residual = Worst();
     if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
     Tell(std::move(first));
-    return Rise([start](const PlannedRung& rung) { return rung.kind > start; });
+    return Rise(start, start);
   }
 
   Result<LadderResult> RunFrom(RungKind start, std::span<const double> x0) {
@@ -68,19 +97,7 @@ class Ladder {
     for (RhsResult& rhs : none.rhs) rhs.outcome = Outcome::kStagnated;
     Begin(std::move(none));
     positive_ = TakenForPositive(c_);
-    if (start == RungKind::kBottom) {
-      auto bottom = Bottom();
-      if (!bottom.ok()) return bottom.status();
-      const std::vector<PlannedRung> rungs = PlannedRungs(c_, positive_);
-      const auto next = std::find_if(rungs.begin(), rungs.end(), [&](const PlannedRung& rung) {
-        return Fits(rung, positive_);
-      });
-      if (bottom->spec.engine != EngineKind::kNone || !c_.ladder.to_build) {
-        Status status = Enter(*bottom, next != rungs.end() ? &*next : nullptr);
-        if (!status.ok()) return status;
-      }
-    }
-    return Rise([start](const PlannedRung& rung) { return rung.kind >= start; });
+    return Rise(start, std::nullopt);
   }
 
  private:
@@ -96,15 +113,29 @@ class Ladder {
     r_norm_ = Norms(residual_);
   }
 
-  template <class Wanted>
-  Result<LadderResult> Rise(const Wanted& wanted) {
-    const std::vector<PlannedRung> rungs = PlannedRungs(c_, positive_);
-    size_t i = 0;
-    while (i < rungs.size() && !wanted(rungs[i])) ++i;
-    for (; i < rungs.size() && GoesOn(); ++i) {
-      if (!Fits(rungs[i], positive_)) continue;
-      size_t next = i + 1;
-      while (next < rungs.size() && !Fits(rungs[next], positive_)) ++next;
+  // Enters the rungs from `start` up, then those below it. `entered`: the one that was, before.
+  Result<LadderResult> Rise(RungKind start, std::optional<RungKind> entered) {
+    std::vector<PlannedRung> rungs = OrderedRungs(engine_, c_, positive_, context_);
+    if (entered != RungKind::kBottom) {
+      auto bottom = Bottom();
+      if (!bottom.ok()) return bottom.status();
+      // If something is to be built, iterations without it tell nothing.
+      if (bottom->spec.engine != EngineKind::kNone || !c_.ladder.to_build) {
+        rungs.insert(rungs.begin(), *std::move(bottom));
+      }
+    }
+    const auto first = static_cast<std::ptrdiff_t>(PlaceOf(rungs, start));
+    std::rotate(rungs.begin(), rungs.begin() + first, rungs.end());
+    // Long cycles are for what came closest, unless it is known that they serve.
+    std::erase_if(rungs, [&](const PlannedRung& rung) {
+      return rung.kind == RungKind::kLongCycles && start != RungKind::kLongCycles;
+    });
+    const auto next_of = [&](size_t i) {
+      while (i < rungs.size() && (!Fits(rungs[i], positive_) || rungs[i].kind == entered)) ++i;
+      return i;
+    };
+    for (size_t i = next_of(0); i < rungs.size() && GoesOn(); i = next_of(i + 1)) {
+      const size_t next = next_of(i + 1);
       Status status = Enter(rungs[i], next < rungs.size() ? &rungs[next] : nullptr);
       if (!status.ok()) return status;
     }
@@ -236,34 +267,30 @@ class Ladder {
     return rung.scaled && !scaling_->identity() ? CscView(scaled_) : c_.a;
   }
 
-  Result<std::shared_ptr<const Preconditioner>> Build(const PlannedRung& rung) const {
-    using Made = std::shared_ptr<const Preconditioner>;
+  // What stands for A⁻¹ in a rung's iterations; both null: nothing.
+  struct Made {
+    std::shared_ptr<const Preconditioner> m;
+    std::shared_ptr<const DenseLu> lu;
+  };
+
+  Result<Made> Build(const PlannedRung& rung) const {
+    if (!rung.dense_lu && rung.spec.engine == EngineKind::kNone) return Made{};
     const CscView a = MatrixOf(rung);
-    if (rung.inverse) {
-      CscMatrix m;
-      m.n_rows = m.n_cols = n_;
-      m.col_ptr.resize(Z(n_) + 1);
-      m.row_idx.resize(Z(n_ * n_));
-      m.values.assign(Z(n_ * n_), 0.0);
-      for (int64_t j = 0; j <= n_; ++j) m.col_ptr[Z(j)] = j * n_;
-      for (int64_t j = 0; j < n_; ++j) {
-        for (int64_t i = 0; i < n_; ++i) m.row_idx[Z(j * n_ + i)] = static_cast<int32_t>(i);
+    if (rung.dense_lu) {
+      const auto fill = [&a](int64_t j, double* column) {
         for (int64_t p = a.col_ptr[Z(j)]; p < a.col_ptr[Z(j) + 1]; ++p) {
-          m.values[Z(j * n_ + a.row_idx[Z(p)])] = a.values[Z(p)];
+          column[a.row_idx[Z(p)]] = a.values[Z(p)];
         }
-      }
-      auto inverted = InvertByLu(n_, m.values.data(), context_);
-      if (!inverted.ok()) return inverted.status();
-      auto made = HostPreconditioner::Make(EngineKind::kStaticSpai, std::move(m), context_,
-                                           /*on_host=*/true);
-      if (!made.ok()) return made.status();
-      return Made(*std::move(made));
+      };
+      auto lu = DenseLu::Factor(n_, fill, context_);
+      if (!lu.ok()) return lu.status();
+      return Made{.m = nullptr, .lu = std::make_shared<DenseLu>(*std::move(lu))};
     }
     auto plan = engine_.MakePlan(rung.spec, a, nullptr, context_);
     if (!plan.ok()) return plan.status();
     auto built = (*plan)->Build(rung.spec, a, context_);
     if (!built.ok()) return built.status();
-    return built->preconditioner;
+    return Made{.m = built->preconditioner, .lu = nullptr};
   }
 
   double Iteration(Method method, int64_t nnz_m) const {
@@ -319,9 +346,12 @@ class Ladder {
     BuildEstimate estimate;
     const double setup_ms = SetupMs(engine_, c_, rung, context_, &estimate);
     // Behind the last one comes what came closest, by longer cycles, and takes what is left.
-    int64_t look = rung.inverse ? 0 : kLastLook;
+    const bool to_end = rung.kind == RungKind::kLongCycles || (rung.dense_lu && next == nullptr);
+    const auto look_after = [&](int64_t nnz_m) {
+      return to_end ? 0 : LookAfter(engine_, c_, next, rung.method, nnz_m, context_);
+    };
     const int64_t nnz_m = rung.spec.engine == EngineKind::kJacobi ? 0 : estimate.nnz_m;
-    if (next != nullptr) look = LookAfter(engine_, c_, *next, rung.method, nnz_m, context_);
+    int64_t look = look_after(nnz_m);
     const double predicted_ms =
         setup_ms + ToDouble(std::min(look, Left()) * Count()) * Iteration(rung.method, nnz_m);
     if (Status status = sink_.Enter(told.what,
@@ -331,18 +361,16 @@ class Ladder {
         !status.ok()) {
       return leave(status);
     }
-    std::shared_ptr<const Preconditioner> m;
-    if (rung.inverse || rung.spec.engine != EngineKind::kNone) {
-      auto built = GuardMemory("the rung", [&] { return Build(rung); });
-      if (!built.ok()) return leave(built.status());
-      m = *std::move(built);
-      told.nnz_m = m->matrix().nnz() * (m->is_factor() ? 2 : 1);
-    }
+    auto made = GuardMemory("the rung", [&] { return Build(rung); });
+    if (!made.ok()) return leave(made.status());
+    const std::shared_ptr<const Preconditioner>& m = made->m;
+    if (m != nullptr) told.nnz_m = m->matrix().nnz() * (m->is_factor() ? 2 : 1);
+    if (made->lu != nullptr) told.nnz_m = n_ * n_;
     told.setup_ms = MsSince(start);
-    if (next != nullptr) look = LookAfter(engine_, c_, *next, rung.method, told.nnz_m, context_);
-    if (Status status = Solve(rung, m, look, &told); !status.ok()) return status;
+    look = look_after(told.nnz_m);
+    if (Status status = Solve(rung, *made, look, &told); !status.ok()) return status;
     // The later one of two that come to the same: it is stronger.
-    if (m && !rung.inverse &&
+    if (m &&
         (!closest_ || told.relative_residual <= closest_->relative_residual)) {
       closest_ = Closest{rung, m, told.nnz_m, told.relative_residual};
     }
@@ -356,6 +384,7 @@ class Ladder {
       rung.method = Method::kGmres;
     }
     if (rung.method == Method::kGmres) {
+      rung.kind = RungKind::kLongCycles;
       rung.basis_bytes = std::max(kBasisBytes, c_.options.basis_bytes);
     }
     Rung told;
@@ -372,14 +401,14 @@ class Ladder {
       Tell(std::move(told));
       return {};
     }
-    Status status = Solve(rung, closest.m, /*look=*/0, &told);
+    Status status = Solve(rung, {closest.m, nullptr}, /*look=*/0, &told);
     if (status.ok()) Tell(std::move(told));
     return status;
   }
 
   // Reduces the residuals of all right-hand sides that have not converged, by solves of them.
-  Status Solve(const PlannedRung& rung, const std::shared_ptr<const Preconditioner>& m,
-               int64_t look, Rung* told) {
+  Status Solve(const PlannedRung& rung, const Made& made, int64_t look, Rung* told) {
+    const std::shared_ptr<const Preconditioner>& m = made.m;
     const auto start = Clock::now();
     const bool rung_scaled = rung.scaled && !scaling_->identity();
     if (!rung_scaled) {
@@ -394,8 +423,8 @@ class Ladder {
     // A share of the caller's target: small in the scaled system need not be small in the caller's.
     double share = 0.9;
     for (int round = 0; round < kRefinements && GoesOn() && budget > 0; ++round) {
-      const bool scaled = rung_scaled && (round % 2 == 0 || m == nullptr);
-      if (rung_scaled && !scaled && of_a == nullptr) {
+      const bool scaled = rung_scaled && (round % 2 == 0 || (m == nullptr && made.lu == nullptr));
+      if (rung_scaled && !scaled && of_a == nullptr && m != nullptr) {
         auto unscaled = GuardMemory("the rung", [&] { return Unscaled(*m); });
         if (!unscaled.ok()) {
           told->left = unscaled.status().message();
@@ -440,10 +469,14 @@ class Ladder {
       Context context = context_;
       context.progress = &watch;
       context.stop = watch.token();
-      const bool there = c_.solve_there && !scaled && HostAlone(options).empty();
-      auto solved = there ? c_.solve_there(with, right, options, context)
-                          : engine_.Solve(scaled ? MatrixOf(rung) : c_.a, with.get(), right, {},
-                                          options, context);
+      const CscView of = scaled ? MatrixOf(rung) : c_.a;
+      const bool there =
+          c_.solve_there && !scaled && made.lu == nullptr && HostAlone(options).empty();
+      auto solved =
+          made.lu ? SolveByLu(of, {*made.lu, rung_scaled && !scaled ? &*scaling_ : nullptr}, right,
+                              std::move(options), context)
+          : there ? c_.solve_there(with, right, options, context)
+                  : engine_.Solve(of, with.get(), right, {}, options, context);
       if (!solved.ok()) {
         told->left = solved.status().message();
         break;
@@ -470,6 +503,20 @@ class Ladder {
       told->left = "rounding keeps the residual at " + Figure(told->relative_residual);
     }
     return {};
+  }
+
+  static Result<SolveResult> SolveByLu(const CscView& a, const LuOperator& lu,
+                                       std::span<const double> b, SolveOptions options,
+                                       const Context& context) {
+    const auto start = Clock::now();
+    auto rows = CsrOperator::FromColumns(a, context);
+    if (!rows.ok()) return rows.status();
+    if (options.null_space != nullptr && !options.null_space->IsOf(a)) {
+      options.null_space = nullptr;
+    }
+    auto solved = kernels::Solve(*rows, &lu, b, {}, options, context);
+    if (solved.ok()) solved->solve_ms = MsSince(start);
+    return solved;
   }
 
   // Adds corrections that lessen the residual. Returns the most iterations of a right-hand side.
@@ -619,11 +666,14 @@ bool MayClimb(const SolveResult& solved) {
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context) {
   const bool positive = TakenForPositive(c);
-  for (const PlannedRung& rung : PlannedRungs(c, positive)) {
-    if (rung.kind <= first.kind || !Fits(rung, positive)) continue;
-    return LookAfter(engine, c, rung, first.method, first.nnz_m, context);
+  const std::vector<PlannedRung> rungs = OrderedRungs(engine, c, positive, context);
+  for (size_t i = PlaceOf(rungs, first.kind); i < rungs.size(); ++i) {
+    if (rungs[i].kind == first.kind) continue;
+    if (!Fits(rungs[i], positive)) continue;
+    return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, context);
   }
-  return 0;
+  const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;
+  return last ? 0 : LookAfter(engine, c, nullptr, first.method, first.nnz_m, context);
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,

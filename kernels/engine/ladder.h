@@ -41,7 +41,8 @@ enum class RungKind {
   kStaticSpai,
   kDynamicSpai,
   kLargeDynamicSpai,
-  kInverse
+  kDenseLu,
+  kLongCycles  // GMRES whose cycles grow, with the M that came closest
 };
 
 // One attempt, as it ended.
@@ -69,8 +70,9 @@ class LadderSink {
 };
 
 struct LadderOptions {
-  // The last rung takes the inverse, n² numbers, where n is at most this; 0: it is left out.
-  int64_t max_inverse_n = 4000;
+  // The last rung takes LU factors of A as a dense matrix, n² numbers, where n is at most this; 0:
+  // it is left out.
+  int64_t max_lu_n = 10000;
   bool to_build = false;  // leaves out rungs that no engine builds
 };
 
@@ -119,9 +121,8 @@ std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked);
 // stop by others than its watch.
 bool MayClimb(const SolveResult& solved);
 
-// When the first rung, with an M of `nnz_m` stored entries, is to be judged (StallWatch):
-// iterations that cost four times what the next rung's set-up is predicted to cost (cost.h); 0: no
-// rung is behind it.
+// When the first rung is to be judged (StallWatch): after iterations that cost some times what the
+// next rung's set-up is predicted to cost (cost.h); 0: never.
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context);
 
@@ -133,8 +134,9 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 //   - MINRES, where A is symmetric and not positive definite;
 //   - static SPAI, where A is not taken to be positive definite;
 //   - dynamic SPAI, a small one with IDR(8) and a large one with GMRES;
-//   - the inverse by LU, which GMRES refines;
+//   - LU factors of A as a dense matrix, with GMRES, before rungs that are predicted to cost more;
 //   - at last what came closest once more, without a watch, by GMRES whose cycles grow.
+// Where `first` is not the bottom, the rungs under it come behind those over it.
 // All but FSAI are of A equilibrated, or matched and scaled, where that changes A
 // (kernels/sparse/scaling.h). Builds run on context.device, solves as LadderCase says. A rung whose
 // build fails, or for which there is no memory, is left with that error. A stop is an outcome, as

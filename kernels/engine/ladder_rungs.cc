@@ -15,8 +15,10 @@ constexpr int kShadowVectors = 8;  // of IDR: sturdier than fewer (docs/decision
 
 // The one below a rung gets so many times what its set-up costs before it is judged: residuals of
 // short recurrences may stand still for long, and what costs much need not be better. What costs
-// little, and the inverse, which is certain, are tried sooner.
+// little, and LU, which is certain, are tried sooner.
 constexpr double kSooner = 1, kLater = 4;
+// Iterations before a rung is judged behind which nothing new stands.
+constexpr int64_t kLastLook = 400;
 
 bool MayBePositive(const Diagnosis& d) {
   return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
@@ -73,11 +75,11 @@ PlannedRung DynamicSpai(RungKind kind, double tol, int steps, Method method, int
 
 double ToDouble(int64_t x) { return static_cast<double>(x); }
 
-// 2 n³ operations (lu_inverse.h), on one core.
-double InverseMs(int64_t n) {
+// 2/3 n³ operations (kernels/dense/lu.h), on one core.
+double DenseLuMs(int64_t n) {
   constexpr double kFlopsPerMs = 4e7;
   const double size = ToDouble(n);
-  return 2 * size * size * size / kFlopsPerMs;
+  return 2.0 / 3 * size * size * size / kFlopsPerMs;
 }
 
 }  // namespace
@@ -108,17 +110,37 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   rungs.push_back(
       DynamicSpai(RungKind::kDynamicSpai, 0.3, 10, free ? Method::kIdr : asked, restart));
   rungs.push_back(DynamicSpai(RungKind::kLargeDynamicSpai, 0.1, 20, method, restart));
-  if (c.a.n_cols <= c.ladder.max_inverse_n && !c.ladder.to_build) {
-    PlannedRung inverse;
-    inverse.kind = RungKind::kInverse;
-    inverse.spec.engine = EngineKind::kNone;
-    inverse.method = method;
-    inverse.restart = c.options.restart;
-    inverse.worth = kSooner;
-    inverse.scaled = inverse.inverse = true;
-    inverse.name = "the inverse by LU";
-    rungs.push_back(std::move(inverse));
+  if (c.ladder.to_build) return rungs;
+  if (c.a.n_cols <= c.ladder.max_lu_n) {
+    PlannedRung lu;
+    lu.kind = RungKind::kDenseLu;
+    lu.spec.engine = EngineKind::kNone;
+    lu.method = method;
+    lu.restart = c.options.restart;
+    lu.worth = kSooner;
+    lu.scaled = lu.dense_lu = true;
+    lu.name = "dense LU";
+    rungs.push_back(std::move(lu));
   }
+  if (method == Method::kGmres) {
+    rungs.push_back(DynamicSpai(RungKind::kLongCycles, 0.1, 20, method, restart));
+    rungs.back().basis_bytes = std::max(kBasisBytes, c.options.basis_bytes);
+  }
+  return rungs;
+}
+
+std::vector<PlannedRung> OrderedRungs(const Engine& engine, const LadderCase& c, bool positive,
+                                      const Context& context) {
+  std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
+  const auto lu = std::find_if(rungs.begin(), rungs.end(),
+                               [](const PlannedRung& rung) { return rung.dense_lu; });
+  if (lu == rungs.end()) return rungs;
+  const double lu_ms = DenseLuMs(c.a.n_cols);
+  const auto dearer = std::find_if(rungs.begin(), lu, [&](const PlannedRung& rung) {
+    BuildEstimate estimate;
+    return SetupMs(engine, c, rung, context, &estimate) > lu_ms;
+  });
+  std::rotate(dearer, lu, lu + 1);
   return rungs;
 }
 
@@ -140,12 +162,10 @@ double SetupMs(const Engine& engine, const LadderCase& c, const PlannedRung& run
   context.threads = 1;
   context.progress = nullptr;
   const int64_t n = c.a.n_cols;
-  if (rung.inverse) {
-    const double entries = ToDouble(n) * ToDouble(n);
-    // LU and its scratch, then M by columns and by rows.
-    estimate->host_bytes = static_cast<int64_t>(entries * (8 + 8 + 12 + 12));
+  if (rung.dense_lu) {
+    estimate->host_bytes = 8 * n * (n + 16);
     estimate->nnz_m = n * n;
-    return InverseMs(n);
+    return DenseLuMs(n);
   }
   if (rung.spec.engine == EngineKind::kNone) return 0;
   const auto found = engine.Estimate(rung.spec, c.a, nullptr, context);
@@ -155,10 +175,11 @@ double SetupMs(const Engine& engine, const LadderCase& c, const PlannedRung& run
   return on_gpu ? estimate->predicted_device_ms : estimate->predicted_ms;
 }
 
-int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung& next, Method method,
+int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung* next, Method method,
                   int64_t nnz_m, const Context& context) {
+  if (next == nullptr || next->kind == RungKind::kLongCycles) return kLastLook;
   BuildEstimate estimate;
-  const double setup_ms = SetupMs(engine, c, next, context, &estimate);
+  const double setup_ms = SetupMs(engine, c, *next, context, &estimate);
   const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
   const double iteration = IterationMs({.method = method,
                                         .n = ToDouble(c.a.n_cols),
@@ -166,7 +187,7 @@ int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung& 
                                         .nnz_m = ToDouble(nnz_m),
                                         .n_rhs = n_rhs},
                                        c.backend, /*threads=*/1);
-  const double many = setup_ms * next.worth / std::max(iteration, 1e-6);
+  const double many = setup_ms * next->worth / std::max(iteration, 1e-6);
   return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
 }
 
@@ -216,7 +237,7 @@ std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked) {
   const LadderCase c{.a = {}, .diagnosis = any, .b = {}, .options = options};
   std::vector<PreconditionerSpec> specs = {{.engine = EngineKind::kJacobi}};
   for (const PlannedRung& rung : PlannedRungs(c, /*positive=*/true)) {
-    if (rung.spec.engine == EngineKind::kNone) continue;
+    if (rung.spec.engine == EngineKind::kNone || rung.kind == RungKind::kLongCycles) continue;
     specs.push_back(rung.spec);
     if (rung.spec.engine == EngineKind::kStaticSpai) {
       specs.back().static_spai = asked.static_spai;

@@ -12,14 +12,17 @@
 
 namespace spaid::kernels {
 
+// Cycles of GMRES grow to this in the end (SolveOptions::basis_bytes).
+inline constexpr int64_t kBasisBytes = int64_t{256} << 20;
+
 // The makings of a rung.
 struct PlannedRung {
   RungKind kind = RungKind::kBottom;
-  PreconditionerSpec spec;  // kNone: nothing, or the inverse
+  PreconditionerSpec spec;  // kNone: nothing, or dense LU
   Method method = Method::kGmres;
   int64_t restart = 50, basis_bytes = 0;
   double worth = 0;  // the one below is judged after so many times what the set-up costs
-  bool scaled = false, inverse = false;
+  bool scaled = false, dense_lu = false;
   std::string name;
 };
 
@@ -28,6 +31,11 @@ bool TakenForPositive(const LadderCase& c);
 
 // Returns the rungs over the bottom, from there up. `positive`: A is taken to be positive definite.
 std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive);
+
+// The same, with dense LU before the first rung that is predicted to cost more: it is certain to
+// serve where it exists.
+std::vector<PlannedRung> OrderedRungs(const Engine& engine, const LadderCase& c, bool positive,
+                                      const Context& context);
 
 // Returns true if the rung has a place on this way: of MINRES and static SPAI only where A is not,
 // or no more, taken to be positive definite, of CG only where it is.
@@ -42,8 +50,8 @@ double SetupMs(const Engine& engine, const LadderCase& c, const PlannedRung& run
                BuildEstimate* estimate);
 
 // Returns after how many iterations a rung of `nnz_m` stored entries is judged that `next` stands
-// behind.
-int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung& next, Method method,
+// behind; null: nothing that is not tried yet.
+int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung* next, Method method,
                   int64_t nnz_m, const Context& context);
 
 // Says what it is for people: "static SPAI of A matched and scaled, BiCGSTAB". `scaling`: null, or

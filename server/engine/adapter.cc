@@ -609,7 +609,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                          .diagnosis = a->diagnosis,
                          .b = b,
                          .options = as_asked,
-                         .ladder = {options_.max_inverse_n}};
+                         .ladder = {options_.max_lu_n}};
   const auto solve_there =
       [&](const std::shared_ptr<const kernels::Preconditioner>& with, std::span<const double> right,
           std::span<const double> guess, const kernels::SolveOptions& terms,
@@ -721,7 +721,7 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
                                .diagnosis = a.diagnosis,
                                .b = b,
                                .options = terms,
-                               .ladder = {.max_inverse_n = 0, .to_build = true},
+                               .ladder = {.max_lu_n = 0, .to_build = true},
                                .static_spai = static_spai};
   JobRungs rungs(job, ladder_bytes_, at.turn);
   auto climbed = kernels::ClimbFrom(engine_, of, {}, kernels::RungKind::kBottom, rungs,

@@ -44,9 +44,9 @@ struct EngineAdapterOptions {
   int max_devices = 1;           // GPUs that one build may be split over
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
   // Bytes that all rungs of AUTO behind its first choices may take at once, and unknowns up to
-  // which the last one is the inverse.
+  // which one is dense LU.
   int64_t ladder_bytes = int64_t{1} << 30;
-  int64_t max_inverse_n = 4000;
+  int64_t max_lu_n = 10000;
   const Clock* clock = &RealClock();
   Metrics* metrics = nullptr;  // borrowed; may be null
 };

@@ -134,7 +134,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .max_devices = options_.max_devices_per_job,
                         .max_result_bytes = options_.preconditioner_store_bytes,
                         .ladder_bytes = LadderBytes(options_),
-                        .max_inverse_n = options_.max_inverse_unknowns,
+                        .max_lu_n = options_.max_inverse_unknowns,
                         .metrics = metrics}),
       look_aside_(Threads(options_, adapter_) >= kCoresForALookAside),
       matrices_(MatrixStoreOptions(options_)),

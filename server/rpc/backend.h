@@ -40,7 +40,7 @@ struct BackendOptions {
   int64_t plan_cache_bytes = int64_t{1} << 30;
   int64_t rhs_bytes = int64_t{1} << 30;  // right-hand sides and solutions in flight
   int64_t max_build_bytes = 0;           // estimated bytes of one build; 0: no limit
-  int64_t max_inverse_unknowns = 4000;   // up to which AUTO's last rung is the inverse; 0: never
+  int64_t max_inverse_unknowns = 10000;  // up to which AUTO has a rung of dense LU; 0: never
   int64_t max_queued_jobs = 1024;
   std::optional<int64_t> max_queued_jobs_per_tenant = {};  // none: half of all; 0: all
   int64_t max_detached_jobs_per_tenant = 128;  // queued or running; 0: no limit of its own

@@ -1,4 +1,4 @@
-#include "kernels/dense/lu_inverse.h"
+#include "kernels/dense/lu.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,6 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/dense/simd.h"
-#include "kernels/dense/symmetric.h"
 
 namespace spaid::kernels {
 namespace {
@@ -21,6 +20,7 @@ constexpr int64_t kPanel = 64;
 constexpr int64_t kNarrow = 8;
 // Columns of one piece of parallel work.
 constexpr int64_t kStrip = kPanel;
+constexpr int64_t kRows = 1024;  // of one piece of a product with a panel
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
@@ -111,16 +111,25 @@ void SolveUnitLower(int64_t order, int64_t columns, const double* l, int64_t ldl
   }
 }
 
-// X := U⁻¹ X, U upper triangular.
+// x := U⁻¹ x, U upper triangular.
 SPAID_HOT_KERNEL
-void SolveUpper(int64_t order, int64_t columns, const double* u, int64_t ldu, double* x,
-                int64_t ldx) {
-  for (int64_t j = 0; j < columns; ++j) {
-    double* const y = x + j * ldx;
-    for (int64_t p = order - 1; p >= 0; --p) {
-      const double t = y[p] / u[p + p * ldu];
-      y[p] = t;
-      for (int64_t i = 0; i < p; ++i) y[i] -= u[i + p * ldu] * t;
+void SolveUpper(int64_t order, const double* u, int64_t ldu, double* x) {
+  for (int64_t p = order - 1; p >= 0; --p) {
+    const double t = x[p] / u[p + p * ldu];
+    x[p] = t;
+    for (int64_t i = 0; i < p; ++i) x[i] -= u[i + p * ldu] * t;
+  }
+}
+
+// y −= A x, with y of at most kRows numbers in the cache.
+SPAID_HOT_KERNEL
+void SubtractColumns(int64_t rows, int64_t columns, const double* a, int64_t lda, const double* x,
+                     double* y) {
+  for (int64_t begin = 0; begin < rows; begin += kRows) {
+    const int64_t end = std::min(begin + kRows, rows);
+    for (int64_t p = 0; p < columns; ++p) {
+      const double t = x[p];
+      for (int64_t i = begin; i < end; ++i) y[i] -= a[i + p * lda] * t;
     }
   }
 }
@@ -188,33 +197,36 @@ class Factorization {
     return -1;
   }
 
-  // from[i]: the row of A that stands at i in the end.
-  std::vector<int64_t> Rows() const {
-    std::vector<int64_t> from(Z(n_));
-    for (int64_t i = 0; i < n_; ++i) from[Z(i)] = i;
-    for (int64_t k = 0; k < n_; ++k) std::swap(from[Z(k)], from[Z(pivots_[Z(k)])]);
-    return from;
-  }
+  int64_t bytes() const { return 8 * ld_ * np_; }
 
-  // X := U⁻¹ L⁻¹ X, whose rows above `first`, a multiple of kPanel, are zero. Columns: a multiple
-  // of 8; leading dimension ld().
-  void Solve(int64_t first, int64_t columns, double* x) const {
-    for (int64_t k = first; k < np_; k += kPanel) {
+  // x := U⁻¹ L⁻¹ P x of np() numbers.
+  void Solve(double* x, int threads) const {
+    for (int64_t k = 0; k < n_; ++k) std::swap(x[k], x[pivots_[Z(k)]]);
+    for (int64_t k = 0; k < np_; k += kPanel) {
       const int64_t end = std::min(k + kPanel, np_);
-      SolveUnitLower(end - k, columns, lu + k + k * ld_, ld_, x + k, ld_);
-      SubtractProduct(np_ - end, columns, end - k, lu + end + k * ld_, ld_, x + k, ld_, x + end,
-                      ld_);
+      SolveUnitLower(end - k, 1, lu + k + k * ld_, ld_, x + k, ld_);
+      SubtractPanel(k, end, end, np_, threads, x);
     }
     for (int64_t k = (np_ - 1) / kPanel * kPanel; k >= 0; k -= kPanel) {
       const int64_t end = std::min(k + kPanel, np_);
-      SolveUpper(end - k, columns, lu + k + k * ld_, ld_, x + k, ld_);
-      SubtractProduct(k, columns, end - k, lu + k * ld_, ld_, x + k, ld_, x, ld_);
+      SolveUpper(end - k, lu + k + k * ld_, ld_, x + k);
+      SubtractPanel(k, end, 0, k, threads, x);
     }
   }
 
   double* lu;
 
  private:
+  // x_i −= Σ a_ip x_p over the panel's columns p, for rows from `begin` to `end`.
+  void SubtractPanel(int64_t first, int64_t last, int64_t begin, int64_t end, int threads,
+                     double* x) const {
+    ParallelFor((end - begin + kRows - 1) / kRows, 1, threads, [&](int64_t from, int64_t to, int) {
+      const int64_t top = begin + from * kRows;
+      SubtractColumns(std::min(begin + to * kRows, end) - top, last - first, lu + top + first * ld_,
+                      ld_, x + first, x + top);
+    });
+  }
+
   void SwapRows(int64_t first, int64_t end, int64_t column, int64_t column_end) {
     for (int64_t j = column; j < column_end; ++j) {
       double* const c = lu + j * ld_;
@@ -252,12 +264,13 @@ class Factorization {
 
 int ExponentToOne(double largest) { return largest > 0 ? -std::ilogb(largest) : 0; }
 
-// a_ij 2^(row_i + column_j) to largest elements in [1, 2): rows first.
-void PowersToOne(int64_t n, const double* a, std::vector<int>& row, std::vector<int>& column) {
+// Powers of two that bring the largest elements of rows, then of columns, to [1, 2).
+void PowersToOne(int64_t n, const double* a, int64_t ld, std::vector<int>& row,
+                 std::vector<int>& column) {
   std::vector<double> largest(Z(n), 0.0);
   for (int64_t j = 0; j < n; ++j) {
     for (int64_t i = 0; i < n; ++i) {
-      largest[Z(i)] = std::max(largest[Z(i)], std::abs(a[i + j * n]));
+      largest[Z(i)] = std::max(largest[Z(i)], std::abs(a[i + j * ld]));
     }
   }
   row.resize(Z(n));
@@ -266,7 +279,7 @@ void PowersToOne(int64_t n, const double* a, std::vector<int>& row, std::vector<
   for (int64_t j = 0; j < n; ++j) {
     int exponent = INT32_MIN;
     for (int64_t i = 0; i < n; ++i) {
-      if (const double v = a[i + j * n]; v != 0) {
+      if (const double v = a[i + j * ld]; v != 0) {
         exponent = std::max(exponent, std::ilogb(v) + row[Z(i)]);
       }
     }
@@ -274,104 +287,80 @@ void PowersToOne(int64_t n, const double* a, std::vector<int>& row, std::vector<
   }
 }
 
-// Largest and sum of absolute values of each column up to `rows`, NaN if there is one.
-struct ColumnSize {
-  double largest = 0, sum = 0;
-};
-
-ColumnSize SizeOf(int64_t rows, const double* x) {
-  ColumnSize size;
-  for (int64_t i = 0; i < rows; ++i) {
-    size.largest = std::max(size.largest, std::abs(x[i]));
-    size.sum += std::abs(x[i]);
-  }
-  return size;
-}
-
-double LargestSum(const std::vector<ColumnSize>& sizes) {
+// The largest |x_i| of each column j up to the row `rows(j)`.
+template <class Rows>
+double LargestOf(int64_t n, const double* a, int64_t ld, const Rows& rows) {
   double largest = 0;
-  for (const ColumnSize& size : sizes) {
-    if (!(size.sum <= largest)) largest = size.sum;
+  for (int64_t j = 0; j < n; ++j) {
+    for (int64_t i = 0; i < rows(j); ++i) largest = std::max(largest, std::abs(a[i + j * ld]));
   }
   return largest;
-}
-
-double LargestOf(const std::vector<ColumnSize>& sizes) {
-  double largest = 0;
-  for (const ColumnSize& size : sizes) largest = std::max(largest, size.largest);
-  return largest;
-}
-
-Result<LuInverse> Invert(int64_t n, double* a, const Context& context) {
-  std::vector<int> row, column;
-  PowersToOne(n, a, row, column);
-  const bool symmetric = IsSymmetric(n, a);
-  Factorization factors(n, context);
-  const int64_t np = factors.np(), ld = factors.ld();
-  std::vector<ColumnSize> sizes(Z(n));
-  ParallelFor(np, kNarrow, context.threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t j = begin; j < end; ++j) {
-      double* const c = factors.lu + j * ld;
-      std::fill_n(c, ld, 0.0);
-      if (j >= n) {
-        c[j] = 1;
-        continue;
-      }
-      for (int64_t i = 0; i < n; ++i) {
-        c[i] = std::ldexp(a[i + j * n], row[Z(i)] + column[Z(j)]);
-      }
-      sizes[Z(j)] = SizeOf(n, c);
-    }
-  });
-  const double norm = LargestSum(sizes), largest = LargestOf(sizes);
-  StopReason stopped = StopReason::kNone;
-  const int64_t bad = factors.Factor(stopped);
-  if (stopped != StopReason::kNone) return StopStatus(stopped, "the inverse of a dense matrix");
-  if (bad >= 0) {
-    return Status(StatusCode::kFailedPrecondition, "SINGULAR_MATRIX",
-                  "the dense matrix is singular: column " + std::to_string(bad) +
-                      " depends on those before it; change the matrix, or remove that unknown")
-        .At("pivot", bad);
-  }
-  LuInverse out;
-  for (int64_t j = 0; j < n; ++j) sizes[Z(j)] = SizeOf(j + 1, factors.lu + j * ld);
-  out.growth = LargestOf(sizes) / largest;
-
-  // Column c of L⁻¹ P begins at the row c: from the columns of the inverse, where it goes. (R A
-  // C)⁻¹ = C⁻¹ A⁻¹ R⁻¹.
-  const std::vector<int64_t> from = factors.Rows();
-  std::vector<AlignedBuffer> strips(Z(ResolveThreads(context.threads)));
-  Context quiet = context;
-  quiet.progress = nullptr;
-  stopped = ParallelFor((n - 1) / kStrip + 1, 1, quiet, Stage::kPlan,
-                        [&](int64_t strip, int64_t, int worker) {
-                          const int64_t first = strip * kStrip, end = std::min(first + kStrip, n);
-                          double* const x = strips[Z(worker)].Ensure(ld * kStrip);
-                          std::fill_n(x, ld * kStrip, 0.0);
-                          for (int64_t c = first; c < end; ++c) x[c + (c - first) * ld] = 1;
-                          factors.Solve(first, PadToLanes(end - first), x);
-                          for (int64_t c = first; c < end; ++c) {
-                            const double* const y = x + (c - first) * ld;
-                            const int64_t j = from[Z(c)];
-                            sizes[Z(j)] = SizeOf(n, y);
-                            for (int64_t i = 0; i < n; ++i) {
-                              a[i + j * n] = std::ldexp(y[i], column[Z(i)] + row[Z(j)]);
-                            }
-                          }
-                        });
-  if (stopped != StopReason::kNone) return StopStatus(stopped, "the inverse of a dense matrix");
-  out.condition = norm * LargestSum(sizes);
-  if (symmetric) {
-    ParallelFor(n, kStrip, context.threads,
-                [&](int64_t begin, int64_t end, int) { Symmetrize(n, begin, end, a); });
-  }
-  return out;
 }
 
 }  // namespace
 
-Result<LuInverse> InvertByLu(int64_t n, double* a, const Context& context) {
-  return GuardMemory("inverse of a dense matrix", [&] { return Invert(n, a, context); });
+struct DenseLu::Parts {
+  Parts(int64_t n, const Context& context) : factors(n, context) {}
+  Factorization factors;
+  std::vector<int> row, column;  // A is factored as 2^row A 2^column
+};
+
+DenseLu::DenseLu(int64_t n, std::unique_ptr<Parts> parts) : n_(n), parts_(std::move(parts)) {}
+DenseLu::DenseLu(DenseLu&&) noexcept = default;
+DenseLu& DenseLu::operator=(DenseLu&&) noexcept = default;
+DenseLu::~DenseLu() = default;
+
+int64_t DenseLu::bytes() const { return parts_->factors.bytes(); }
+
+Result<DenseLu> DenseLu::Factor(int64_t n, const std::function<void(int64_t, double*)>& fill,
+                                const Context& context) {
+  return GuardMemory("dense LU", [&]() -> Result<DenseLu> {
+    auto parts = std::make_unique<Parts>(n, context);
+    Factorization& factors = parts->factors;
+    const int64_t np = factors.np(), ld = factors.ld();
+    ParallelFor(np, kNarrow, context.threads, [&](int64_t begin, int64_t end, int) {
+      for (int64_t j = begin; j < end; ++j) {
+        std::fill_n(factors.lu + j * ld, ld, 0.0);
+        if (j < n) {
+          fill(j, factors.lu + j * ld);
+        } else {
+          factors.lu[j + j * ld] = 1;
+        }
+      }
+    });
+    PowersToOne(n, factors.lu, ld, parts->row, parts->column);
+    ParallelFor(n, kNarrow, context.threads, [&](int64_t begin, int64_t end, int) {
+      for (int64_t j = begin; j < end; ++j) {
+        for (int64_t i = 0; i < n; ++i) {
+          double& v = factors.lu[i + j * ld];
+          if (v != 0) v = std::ldexp(v, parts->row[Z(i)] + parts->column[Z(j)]);
+        }
+      }
+    });
+    const double before = LargestOf(n, factors.lu, ld, [n](int64_t) { return n; });
+    StopReason stopped = StopReason::kNone;
+    const int64_t bad = factors.Factor(stopped);
+    if (stopped != StopReason::kNone) return StopStatus(stopped, "LU of a dense matrix");
+    if (bad >= 0) {
+      return Status(StatusCode::kFailedPrecondition, "SINGULAR_MATRIX",
+                    "the dense matrix is singular: column " + std::to_string(bad) +
+                        " depends on those before it; change the matrix, or remove that unknown")
+          .At("pivot", bad);
+    }
+    DenseLu out(n, std::move(parts));
+    out.growth_ = LargestOf(n, factors.lu, ld, [](int64_t j) { return j + 1; }) / before;
+    return out;
+  });
+}
+
+void DenseLu::Solve(std::span<const double> b, std::span<double> x, int threads) const {
+  const Factorization& factors = parts_->factors;
+  AlignedBuffer buffer;
+  double* const y = buffer.Ensure(factors.np());
+  std::fill(y + n_, y + factors.np(), 0.0);
+  for (int64_t i = 0; i < n_; ++i) y[i] = std::ldexp(b[Z(i)], parts_->row[Z(i)]);
+  factors.Solve(y, threads);
+  for (int64_t j = 0; j < n_; ++j) x[Z(j)] = std::ldexp(y[j], parts_->column[Z(j)]);
 }
 
 }  // namespace spaid::kernels
