@@ -134,7 +134,8 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 //   - MINRES, where A is symmetric and not positive definite;
 //   - static SPAI, where A is not taken to be positive definite;
 //   - dynamic SPAI, a small one with IDR(8) and a large one with GMRES;
-//   - LU factors of A as a dense matrix, with GMRES, before rungs that are predicted to cost more;
+//   - LU factors of A as a dense matrix, with GMRES; before adaptive FSAI or dynamic SPAI
+//     where these are predicted to cost more;
 //   - at last what came closest once more, without a watch, by GMRES whose cycles grow.
 // Where `first` is not the bottom, the rungs under it come behind those over it.
 // All but FSAI are of A equilibrated, or matched and scaled, where that changes A

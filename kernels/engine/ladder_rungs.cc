@@ -138,7 +138,7 @@ std::vector<PlannedRung> OrderedRungs(const Engine& engine, const LadderCase& c,
   const double lu_ms = DenseLuMs(c.a.n_cols);
   const auto dearer = std::find_if(rungs.begin(), lu, [&](const PlannedRung& rung) {
     BuildEstimate estimate;
-    return SetupMs(engine, c, rung, context, &estimate) > lu_ms;
+    return rung.worth == kLater && SetupMs(engine, c, rung, context, &estimate) > lu_ms;
   });
   std::rotate(dearer, lu, lu + 1);
   return rungs;

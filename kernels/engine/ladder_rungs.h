@@ -32,8 +32,8 @@ bool TakenForPositive(const LadderCase& c);
 // Returns the rungs over the bottom, from there up. `positive`: A is taken to be positive definite.
 std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive);
 
-// The same, with dense LU before the first rung that is predicted to cost more: it is certain to
-// serve where it exists.
+// The same, with dense LU before the first dear rung that is predicted to cost more: it is certain
+// to serve where it exists.
 std::vector<PlannedRung> OrderedRungs(const Engine& engine, const LadderCase& c, bool positive,
                                       const Context& context);
 

@@ -27,12 +27,15 @@ class JobFactoryTest : public testing::Test {
     SetLogSink(nullptr);
   }
   void Make(int64_t max_queued = 10, int64_t max_build_bytes = 0,
-            int64_t ladder_bytes = int64_t{1} << 30) {
+            int64_t ladder_bytes = int64_t{1} << 30, int64_t max_lu_n = 10) {
     scheduler_.reset();
     adapter_ = std::make_unique<EngineAdapter>(
         engine_,
         EngineAdapterOptions{
-            .threads = 1, .max_build_bytes = max_build_bytes, .ladder_bytes = ladder_bytes});
+            .threads = 1,
+            .max_build_bytes = max_build_bytes,
+            .ladder_bytes = ladder_bytes,
+            .max_lu_n = max_lu_n});
     SchedulerOptions options;
     options.dispatch.max_queued = max_queued;
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); };
@@ -389,11 +392,33 @@ TEST_F(JobFactoryTest, AutoBeginsWithWhatSolvedThePatternBefore) {
   const auto ticket = StartBuild(next, Spec(v1::ENGINE_KIND_AUTO));
   ASSERT_TRUE(ticket.ok() && ticket->ready) << ticket.status();
   EXPECT_EQ(ticket->ready->handle, known.preconditioner());
-  // And what does no more solve it is not begun with again.
+  // Where it solves it no more, what does is begun with.
   engine_.break_solves = 100;
-  EXPECT_NE(solve(next).outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  EXPECT_EQ(solve(next).outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  EXPECT_EQ(solve(next).choice().reason(), "dense LU: it solved an earlier system on this pattern");
+}
+
+TEST_F(JobFactoryTest, AutoBeginsAtTheBottomWhereNothingSolvedThePattern) {
+  Make(10, 0, int64_t{1} << 30, /*max_lu_n=*/0);
+  const auto a = Put(Diagonal(3));
+  const auto solve = [&] {
+    JobFactory::SolveRequest request = Solve(a);
+    request.spec = Spec(v1::ENGINE_KIND_AUTO);
+    request.solve.options.method = kernels::Method::kAuto;
+    return Solved(*bench_->StartSolve(std::move(request)))->done;
+  };
+  engine_.break_solves = 1;
+  solve();  // static FSAI does it
+  engine_.break_solves = 100;
+  const v1::SolveDone lost = solve();
+  EXPECT_NE(lost.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+  ASSERT_GE(lost.rungs_size(), 3);
+  EXPECT_EQ(lost.rungs(0).engine(), v1::ENGINE_KIND_FSAI);
+  bool below = false;  // what was passed over is tried, too
+  for (const v1::Rung& rung : lost.rungs()) below |= rung.engine() == v1::ENGINE_KIND_JACOBI;
+  EXPECT_TRUE(below);
   engine_.break_solves = 0;
-  EXPECT_EQ(solve(next).choice().engine(), v1::ENGINE_KIND_JACOBI);
+  EXPECT_EQ(solve().choice().engine(), v1::ENGINE_KIND_JACOBI);
 }
 
 TEST_F(JobFactoryTest, ARungThatHasNoMemorySaysSo) {
