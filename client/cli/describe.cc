@@ -139,8 +139,8 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   facts.Add("device", info.device);
   if (!info.placement.empty()) facts.Add("placed", info.placement);
   if (q.scaling != Scaling::kNone) {
-    facts.Add("scaling", std::string(Name(q.scaling)) +
-                             (q.scaling_reused ? ", by the factors of an earlier build" : ""));
+    const char* reused = ", by the factors of an earlier build (--regrow: anew)";
+    facts.Add("scaling", std::string(Name(q.scaling)) + (q.scaling_reused ? reused : ""));
   }
   if (q.fsai) {
     AddFacts(facts, *q.fsai, info.spec.engine == Engine::kAfsai, info.n);

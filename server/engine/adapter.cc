@@ -329,7 +329,8 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto;
   build.choice.set_engine(ToProto(build.spec.engine));
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
-  build.regrow = engine.grows_pattern && spec.regrow;
+  const bool scaled = build.spec.scaling != kernels::ScalingMode::kNone;
+  build.regrow = spec.regrow && (engine.grows_pattern || scaled);
   build.proto = ToProto(build.spec, spec.pattern_matrix, build.regrow);
   if (for_estimate || build.spec.engine == kernels::EngineKind::kNone) return build;
   // Matrices count by content, not by handle: an upload sent again has another handle.

@@ -267,6 +267,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     }
   });
   RETURN_IF_ERROR(status);
+  wire::Get(spec, *wire::FindField(spec, "regrow"), &parsed.regrow);
   if (parsed.spec.engine == kernels::EngineKind::kAuto) {
     parsed.spec.scaling = kernels::ScalingMode::kAuto;
   }
@@ -314,6 +315,7 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
                               ? spec.scaling == kernels::ScalingMode::kAuto
                               : spec.scaling == kernels::ScalingMode::kNone;
   if (!by_default) proto.set_scaling(EnumOf<v1::Scaling>(spec.scaling));
+  proto.set_regrow(regrow);
   return proto;
 }
 

@@ -14,7 +14,7 @@ namespace spaid::server {
 struct ParsedSpec {
   kernels::PreconditionerSpec spec;
   std::string pattern_matrix;  // handle of the base pattern; empty: the engine's own
-  bool regrow = false;         // of what grows: on no pattern that an earlier build grew
+  bool regrow = false;         // by nothing that an earlier build grew, or scaled A by
   bool learned = true;         // AUTO: start at what solved the pattern before
 };
 

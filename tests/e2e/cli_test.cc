@@ -430,6 +430,9 @@ TEST_F(Cli, ScalesWhatIsBadlyScaled) {
   EXPECT_EQ(built.at("spec").at("scaling"), "matching");
   EXPECT_EQ(built.at("quality").at("scaling"), "matching");
   EXPECT_FALSE(built.at("quality").at("scaling_reused"));
+  std::vector<std::string> anew = build;
+  anew.push_back("--regrow");
+  EXPECT_TRUE(RunJson(anew).at("spec").at("regrow"));
   const std::string name = built.at("preconditioner");
   EXPECT_THAT(Run({"preconditioners", name}).out, ::testing::ContainsRegex("scaling +matching"));
   const json solved = RunJson({"solve", file, "--preconditioner=" + name, "--method=bicgstab"});

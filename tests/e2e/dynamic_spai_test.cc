@@ -155,9 +155,11 @@ TEST_F(DynamicSpai, GrowsFromAPatternThatWasSent) {
 TEST_F(DynamicSpai, NewValuesAreARebuildUnlessItShallRegrow) {
   const CscMatrix a = ConvectionDiffusion(31, 20, 0.5), next = OtherValues(a);
   const PreconditionerSpec spec = Spec({.max_steps = 3});
+  PreconditionerSpec regrow = spec;
+  regrow.regrow = true;
   BuildResult rebuilt;
   ASSERT_NO_FATAL_FAILURE(ExpectRebuiltUnlessRegrown(
-      a, next, spec, Spec({.max_steps = 3, .regrow = true}),
+      a, next, spec, regrow,
       [](const Quality& quality) { return quality.dynamic_spai->pattern_reused; }, &rebuilt));
   EXPECT_EQ(rebuilt.timings.plan_ms, 0);
   EXPECT_NEAR(InverseResidual(next, *rebuilt.m), rebuilt.preconditioner.quality.residual_frobenius,

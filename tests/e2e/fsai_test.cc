@@ -74,7 +74,7 @@ TEST_F(Fsai, GrowsIsDownloadedAndSolvesByCg) {
 TEST_F(Fsai, NewValuesAreARebuildUnlessItShallRegrow) {
   const CscMatrix a = Poisson(31, 20), next = OtherValues(a);
   PreconditionerSpec regrow = Spec();
-  regrow.fsai.regrow = true;
+  regrow.regrow = true;
   BuildResult rebuilt;
   ASSERT_NO_FATAL_FAILURE(ExpectRebuiltUnlessRegrown(
       a, next, Spec(), regrow, [](const Quality& quality) { return quality.fsai->pattern_reused; },

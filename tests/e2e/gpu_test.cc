@@ -320,7 +320,7 @@ TEST_F(Gpu, BuildsFsaiAndSolvesWithWhatIsThere) {
     EXPECT_LE(RelativeResidual(next, solved->x, b_next), 1.01e-9);
     if (engine == Engine::kAfsai) {
       PreconditionerSpec anew = spec;
-      anew.fsai.regrow = true;
+      anew.regrow = true;
       const auto third = client.Build(next, anew);
       ASSERT_TRUE(third.ok()) << third.error().message;
       EXPECT_FALSE(third->timings.rebuild);
@@ -369,7 +369,7 @@ TEST_F(Gpu, BuildsDynamicSpaiAndRebuildsOnWhatGrew) {
   EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
   EXPECT_LE(RelativeResidual(next, solved->x, b_next), 1.01e-9);
   PreconditionerSpec anew = spec;
-  anew.dynamic_spai.regrow = true;
+  anew.regrow = true;
   const auto third = client.Build(next, anew);
   ASSERT_TRUE(third.ok()) << third.error().message;
   EXPECT_FALSE(third->timings.rebuild);

@@ -269,16 +269,15 @@ struct FsaiSpec {
   double epsilon = 1e-3;
   double min_gain = 0;  // kAfsai: a step that lowers psi by less than this share of it is the last
   std::optional<std::chrono::nanoseconds> time_budget = {};  // for growth
-  bool regrow = false;  // do not use a pattern that an earlier build, with other values, grew
   double drop_tol = 0;  // kFsai: smaller entries of A do not count for the pattern
   Precision precision = Precision::kFp64;  // set-up arithmetic; kAuto: the server's, which is fp64
   double symmetry_tolerance = 1e-10;
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "k_max", self.k_max, "step_size", self.step_size, "epsilon", self.epsilon,
-                   "min_gain", self.min_gain, "time_budget", self.time_budget, "regrow",
-                   self.regrow, "drop_tol", self.drop_tol, "precision", self.precision,
-                   "symmetry_tolerance", self.symmetry_tolerance);
+                   "min_gain", self.min_gain, "time_budget", self.time_budget, "drop_tol",
+                   self.drop_tol, "precision", self.precision, "symmetry_tolerance",
+                   self.symmetry_tolerance);
   }
 };
 
@@ -289,12 +288,11 @@ struct DynamicSpaiSpec {
   int max_steps = 10, step_size = 5;  // steps of growth, and entries that each adds
   int max_column_nnz = 0;             // limit of growth per column; 0: what the steps add
   Precision growth_precision = Precision::kFp64;  // values are fp64; kAuto: the server's, fp64
-  bool regrow = false;  // on no pattern that an earlier build, of other values, grew
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "tol", self.tol, "max_steps", self.max_steps, "step_size", self.step_size,
-                   "max_column_nnz", self.max_column_nnz, "growth_precision", self.growth_precision,
-                   "regrow", self.regrow);
+                   "max_column_nnz", self.max_column_nnz, "growth_precision",
+                   self.growth_precision);
   }
 };
 
@@ -312,6 +310,8 @@ struct PreconditionerSpec {
   int block_size = 1;              // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
   Learned learned = Learned::kOn;  // kAuto
   std::optional<Scaling> scaling = {};  // none: kNone, for kAuto kAuto
+  // Keep no factors of a scaling, and no pattern that grew, of an earlier build with other values.
+  bool regrow = false;
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
   // But for `engine`. Those of fsai and dynamic_spai by themselves.
@@ -321,8 +321,8 @@ struct PreconditionerSpec {
                    "pattern_matrix", self.pattern_matrix, "ensure_row", self.ensure_row,
                    "row_match", self.row_match, "post_filter", self.post_filter, "local_solver",
                    self.local_solver, "thread_strategy", self.thread_strategy, "block_size",
-                   self.block_size, "learned", self.learned, "scaling", self.scaling, "fsai",
-                   self.fsai, "dynamic_spai", self.dynamic_spai);
+                   self.block_size, "learned", self.learned, "scaling", self.scaling, "regrow",
+                   self.regrow, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai);
   }
 };
 

@@ -14,12 +14,12 @@ TEST(DynamicSpaiSpecs, CarryWhatTheEngineReads) {
                           .pattern_matrix = "matrices/p",
                           .post_filter = 0.1,
                           .local_solver = LocalSolver::kQr,
+                          .regrow = true,
                           .dynamic_spai = {.tol = 0,
                                            .max_steps = 0,
                                            .step_size = 4,
                                            .max_column_nnz = 50,
-                                           .growth_precision = Precision::kFp32,
-                                           .regrow = true}};
+                                           .growth_precision = Precision::kFp32}};
   const v1::PreconditionerSpec sent = internal::ToProto(spec);
   EXPECT_EQ(sent.engine(), v1::ENGINE_KIND_DYNAMIC_SPAI);
   EXPECT_FALSE(sent.has_static_spai());
@@ -31,7 +31,7 @@ TEST(DynamicSpaiSpecs, CarryWhatTheEngineReads) {
   EXPECT_EQ(sent.dynamic_spai().growth_precision(), v1::GROWTH_PRECISION_FP32);
   EXPECT_EQ(sent.dynamic_spai().post_filter(), 0.1);
   EXPECT_EQ(sent.dynamic_spai().local_solver(), v1::LOCAL_SOLVER_QR);
-  EXPECT_TRUE(sent.dynamic_spai().regrow());
+  EXPECT_TRUE(sent.regrow() && sent.dynamic_spai().regrow());
   const PreconditionerSpec back = internal::FromProto(sent);
   EXPECT_EQ(back.engine, Engine::kDynamicSpai);
   EXPECT_EQ(back.dynamic_spai.tol, 0);
@@ -39,7 +39,7 @@ TEST(DynamicSpaiSpecs, CarryWhatTheEngineReads) {
   EXPECT_EQ(back.dynamic_spai.step_size, 4);
   EXPECT_EQ(back.dynamic_spai.max_column_nnz, 50);
   EXPECT_EQ(back.dynamic_spai.growth_precision, Precision::kFp32);
-  EXPECT_TRUE(back.dynamic_spai.regrow);
+  EXPECT_TRUE(back.regrow);
   EXPECT_EQ(back.pattern_matrix, "matrices/p");
   EXPECT_EQ(back.post_filter, 0.1);
   EXPECT_EQ(back.local_solver, LocalSolver::kQr);

@@ -13,12 +13,12 @@ TEST(FsaiSpecs, CarryWhatTheirEngineReads) {
                           .pattern_power = 3,
                           .pattern_matrix = "matrices/p",
                           .post_filter = 0.1,
+                          .regrow = true,
                           .fsai = {.k_max = 0,
                                    .step_size = 4,
                                    .epsilon = 0,
                                    .min_gain = 0.01,
                                    .time_budget = std::chrono::milliseconds(2500),
-                                   .regrow = true,
                                    .drop_tol = 0.2,
                                    .precision = Precision::kFp32,
                                    .symmetry_tolerance = 1e-6}};
@@ -32,7 +32,8 @@ TEST(FsaiSpecs, CarryWhatTheirEngineReads) {
   EXPECT_EQ(adaptive.fsai().min_gain(), 0.01);
   EXPECT_EQ(adaptive.fsai().time_budget().seconds(), 2);
   EXPECT_EQ(adaptive.fsai().time_budget().nanos(), 500'000'000);
-  EXPECT_TRUE(adaptive.fsai().regrow());
+  EXPECT_TRUE(adaptive.regrow());
+  EXPECT_TRUE(adaptive.fsai().regrow()) << "for daemons that know this one alone";
   EXPECT_EQ(adaptive.fsai().precision(), v1::FSAI_PRECISION_FP32);
   EXPECT_EQ(adaptive.fsai().pattern_power(), 0) << "not read";
   EXPECT_EQ(adaptive.fsai().drop_tol(), 0) << "not read";
@@ -43,7 +44,7 @@ TEST(FsaiSpecs, CarryWhatTheirEngineReads) {
   EXPECT_EQ(back.fsai.epsilon, 0);
   EXPECT_EQ(back.fsai.min_gain, 0.01);
   EXPECT_EQ(back.fsai.time_budget, std::chrono::milliseconds(2500));
-  EXPECT_TRUE(back.fsai.regrow);
+  EXPECT_TRUE(back.regrow);
   EXPECT_EQ(back.fsai.precision, Precision::kFp32);
   EXPECT_EQ(back.fsai.symmetry_tolerance, 1e-6);
   EXPECT_EQ(back.pattern_matrix, "matrices/p");

@@ -19,6 +19,10 @@ TEST(ScalingSpecs, GoThereAndBack) {
       EXPECT_EQ(static_cast<int>(sent.scaling()), static_cast<int>(scaling) + 1) << Name(scaling);
       EXPECT_EQ(internal::FromProto(sent).scaling, scaling);
     }
+    EXPECT_FALSE(internal::FromProto(internal::ToProto(spec)).regrow);
+    spec.regrow = true;
+    EXPECT_TRUE(internal::ToProto(spec).regrow()) << traits.name;
+    EXPECT_TRUE(internal::FromProto(internal::ToProto(spec)).regrow) << traits.name;
   }
   PreconditionerSpec forged{.engine = Engine::kFsai, .scaling = static_cast<Scaling>(9)};
   EXPECT_EQ(internal::ToProto(forged).scaling(), -1) << "the server names those that are";

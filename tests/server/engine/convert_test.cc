@@ -193,6 +193,9 @@ TEST(ParseFsaiTest, ReadsEveryOption) {
   EXPECT_EQ(ToProto(parsed->spec, "matrices/7").SerializeAsString(), adaptive.SerializeAsString());
   o->set_regrow(true);
   EXPECT_TRUE(ParseSpec(adaptive, "spec")->regrow);
+  o->set_regrow(false);
+  adaptive.set_regrow(true);
+  EXPECT_TRUE(ParseSpec(adaptive, "spec")->regrow);
 
   v1::PreconditionerSpec fixed = Fsai(v1::ENGINE_KIND_FSAI);
   o = fixed.mutable_fsai();

@@ -661,6 +661,62 @@ TEST_F(FsaiWorkbenchTest, BuildsRebuildsAndGrowsAnew) {
   EXPECT_FALSE(third.quality().fsai().pattern_reused());
 }
 
+TEST_F(FsaiWorkbenchTest, FindsAScalingAnewForAnyEngine) {
+  // Row and column 3 are far from the others. With columns reversed there is something to match.
+  const auto uneven = [&](int power, bool reversed) {
+    const kernels::CscMatrix banded = Banded(40);
+    kernels::CscMatrix a = banded;
+    a.col_ptr.resize(1);
+    size_t to = 0;
+    for (int64_t k = 0; k < 40; ++k) {
+      const int64_t j = reversed ? 39 - k : k;
+      for (int64_t p = banded.col_ptr[j]; p < banded.col_ptr[j + 1]; ++p, ++to) {
+        a.row_idx[to] = banded.row_idx[p];
+        a.values[to] = std::ldexp(banded.values[p], power * ((j == 3) + (a.row_idx[to] == 3)));
+      }
+      a.col_ptr.push_back(static_cast<int64_t>(to));
+    }
+    return Put(std::move(a));
+  };
+  const auto expect_anew = [&](v1::PreconditionerSpec spec, v1::Scaling scaling) {
+    spec.set_scaling(scaling);
+    const bool reversed = scaling == v1::SCALING_MATCHING;
+    const auto first = uneven(10, reversed), next = uneven(11, reversed);
+    EXPECT_FALSE(Build(first, spec).quality().scaling_reused());
+    v1::PreconditionerSpec regrow = spec;
+    regrow.set_regrow(true);
+    const v1::Preconditioner anew = Build(next, regrow);
+    EXPECT_EQ(anew.quality().scaling(), scaling);
+    EXPECT_FALSE(anew.build_timings().rebuild());
+    EXPECT_FALSE(anew.quality().scaling_reused());
+    EXPECT_TRUE(anew.spec().regrow());
+    EXPECT_EQ(Build(next, regrow).name(), anew.name()) << "it is there";
+    const v1::Preconditioner again = Build(next, spec);
+    EXPECT_NE(again.name(), anew.name());
+    EXPECT_FALSE(again.spec().regrow());
+    EXPECT_TRUE(again.build_timings().rebuild());
+    EXPECT_FALSE(again.quality().scaling_reused()) << "the factors that are kept are its own";
+    const v1::Preconditioner other = Build(uneven(12, reversed), spec);
+    EXPECT_TRUE(other.build_timings().rebuild());
+    EXPECT_TRUE(other.quality().scaling_reused());
+  };
+  expect_anew(Spec(), v1::SCALING_EQUILIBRATE);
+  expect_anew(Spec(), v1::SCALING_MATCHING);
+  expect_anew(Spec(v1::ENGINE_KIND_FSAI), v1::SCALING_EQUILIBRATE);
+  expect_anew(Spec(v1::ENGINE_KIND_JACOBI), v1::SCALING_EQUILIBRATE);
+}
+
+TEST_F(FsaiWorkbenchTest, WhereThereIsNothingToFindAnewItIsTheSameBuild) {
+  const auto a = Put(Banded(40));
+  for (const auto engine : {v1::ENGINE_KIND_FSAI, v1::ENGINE_KIND_STATIC_SPAI}) {
+    v1::PreconditionerSpec regrow = Spec(engine);
+    regrow.set_regrow(true);
+    const v1::Preconditioner built = Build(a, regrow);
+    EXPECT_FALSE(built.spec().regrow());
+    EXPECT_EQ(Build(a, Spec(engine)).name(), built.name());
+  }
+}
+
 TEST_F(FsaiWorkbenchTest, ABuildWithATimeBudgetIsNobodyElses) {
   const auto a = Put(Banded(40));
   v1::PreconditionerSpec timed = Afsai();
