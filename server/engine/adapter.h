@@ -244,6 +244,9 @@ class EngineAdapter {
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                    const kernels::SolveOptions& options, bool scales_rows) const;
   int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
+  // Does so on `devices`, for another try of `job`; logs it, under the name of `device`.
+  void MakeRoom(const std::vector<size_t>& devices, const std::string& device, const Job& job,
+                const absl::Status& out_of_memory) const;
   // Devices for which `holds` is true.
   Residence ResidenceOf(absl::FunctionRef<bool(size_t index)> holds) const;
   // The engine's device; the CPU's slots are all the same one.

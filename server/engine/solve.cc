@@ -1,0 +1,312 @@
+// The adapter's solves: what they take, where A and M are for them, and how AUTO climbs on.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/base/parallel.h"
+#include "server/base/metrics.h"
+#include "server/base/status.h"
+#include "server/engine/adapter.h"
+#include "server/engine/devices.h"
+#include "server/engine/job_bridge.h"
+#include "server/engine/reached_rhs.h"
+
+namespace spaid::server {
+namespace {
+
+constexpr int64_t kBytesPerEntry = sizeof(int32_t) + sizeof(double);  // of the rows of A
+
+// Takes the bytes of one rung at a time, and tells the job of those that are left.
+class JobRungs final : public kernels::LadderSink {
+ public:
+  JobRungs(Job& job, ByteBudget& budget, JobTurn* turn) : job_(job), budget_(budget), turn_(turn) {}
+
+  kernels::Status Enter(const std::string& what, int64_t host_bytes, double predicted_ms) override {
+    share_.Release();
+    auto share = budget_.Take(job_.tenant(), host_bytes);
+    if (!share.ok()) {
+      return kernels::Status(kernels::StatusCode::kResourceExhausted, "OUT_OF_MEMORY",
+                             "no memory for it: " + std::string(share.status().message()));
+    }
+    share_ = *std::move(share);
+    if (turn_ != nullptr) turn_->Expect(predicted_ms);
+    job_.SetWhat(what);
+    return {};
+  }
+  void OnRung(const kernels::Rung& rung) override { job_.ReportRung(ToProto(rung)); }
+
+ private:
+  Job& job_;
+  ByteBudget& budget_;
+  JobTurn* const turn_;
+  BudgetShare share_;
+};
+
+absl::Status OfSolve(const kernels::Status& status) {
+  return ToAbsl(status, status.field() == "preconditioner_storage" ? "header" : "");
+}
+
+// Vectors of n that a solve has at its peak beside b, the guess and the answers, at most.
+int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                     const kernels::SolveOptions& options, bool scales_rows) {
+  int64_t own = 8;  // BiCGSTAB's, and the best iterate
+  if (options.method == kernels::Method::kCg) own = 5;
+  if (options.method == kernels::Method::kMinres) own = 9;
+  if (options.method == kernels::Method::kIdr) own = 3 * options.shadow_vectors + 4;
+  if (options.method == kernels::Method::kGmres) own = kernels::RestartLength(options, a.n()) + 5;
+  // Right-hand side and guess where they must be scaled, and a product between two factors of M.
+  own += 2 + (nnz_m > 0 ? 1 : 0);
+  // A null space, one vector of scratch for it, and what it leaves of right-hand sides and guesses,
+  // twice where AUTO may climb.
+  if (options.null_space != nullptr)
+    own += options.null_space->bytes() / (8 * a.n()) + 1 + 3 * n_rhs;
+  if (scales_rows && !kernels::ForSymmetric(options.method)) own += 8;  // SolveByScaledRows
+  // A GPU keeps its own, but takes up to four right-hand sides at once.
+  return std::max(own, 2 * std::min<int64_t>(n_rhs, 4) + 1);
+}
+
+}  // namespace
+
+int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                                      const kernels::SolveOptions& options,
+                                      bool scales_rows) const {
+  const auto n = static_cast<double>(a.n()), nnz = static_cast<double>(a.csc.nnz());
+  const double bytes = (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options, scales_rows)) +
+                        static_cast<double>(n_rhs)) *
+                       n * 8;
+  double rotated = 0;  // the small triangle of GMRES
+  if (options.method == kernels::Method::kGmres) {
+    const auto restart = static_cast<double>(kernels::RestartLength(options, a.n()));
+    rotated = 4 * restart * (restart + 10);
+  }
+  const double in_fp32 =
+      options.m_storage == kernels::Storage::kFp64 ? 0 : 4 * static_cast<double>(nnz_m);
+  // Each thread that lays the rows out counts some of the entries of all of them.
+  const int threads = kernels::ResolveThreads(options_.threads);
+  const double counters = 4 * n * std::clamp(nnz / n, 1.0, std::max(1.0, double{1} * threads));
+  const double rows = nnz * kBytesPerEntry + 8 * (n + 1) + counters;
+  return static_cast<int64_t>(std::min(bytes + rotated + rows + in_fp32, 9e18));
+}
+
+absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
+                                       const kernels::SolveOptions& options,
+                                       bool scales_rows) const {
+  const int64_t actual = SolveHostBytes(a, nnz_m, n_rhs, options, scales_rows);
+  if (options_.max_build_bytes <= 0 || actual <= options_.max_build_bytes) {
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kResourceExhausted, reason::kSolveTooLarge,
+                   absl::StrCat("the solve needs ",
+                                SolveVectors(a, nnz_m, n_rhs, options, scales_rows), " vectors of ",
+                                a.n(), " numbers, as many as there are right-hand sides (", n_rhs,
+                                ") and the rows of the matrix, in all ", actual,
+                                " bytes, over the limit of ", options_.max_build_bytes,
+                                " (--max-build-bytes); use a shorter restart, fewer basis_bytes or "
+                                "BiCGSTAB, or send "
+                                ""
+                                "fewer right-hand sides at a time"))
+      .Meta("actual", actual)
+      .Meta("limit", options_.max_build_bytes);
+}
+
+absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> EngineAdapter::FindNullSpace(
+    const Matrix& a, const kernels::NullSpaceRequest& request) const {
+  auto space = kernels::MakeNullSpace(a.csc, a.diagnosis, request);
+  if (!space.ok()) return ToAbsl(space.status());
+  return *std::move(space);
+}
+
+absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
+    const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
+    std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
+    const kernels::Context& context, const std::string& tenant) const {
+  double place_ms = 0;
+  auto a_there = on_devices_.Place(tenant, a, context, &place_ms);
+  if (!a_there.ok()) return ToAbsl(a_there.status());
+  const kernels::PlaceM place_m = [&](kernels::Storage storage) {
+    return on_devices_.Place(tenant, m, storage, context, &place_ms);
+  };
+  auto result = engine_.SolveOnDevice(a->csc, **a_there, m.get(), place_m, b, x0, options, context);
+  if (!result.ok()) return OfSolve(result.status());
+  result->figures.place_ms = place_ms;
+  return *std::move(result);
+}
+
+absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,
+                                            const std::shared_ptr<const kernels::Preconditioner>& m,
+                                            std::span<const double> b, std::span<const double> x0,
+                                            const kernels::SolveOptions& options,
+                                            const Assignment& at, Job& job,
+                                            const Ladder* ladder) const {
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
+  JobBridge bridge(job, options_.threads, at.turn);
+  kernels::Context context = bridge.context(static_cast<int>(index));
+  // Residuals reach the job as they come; kept a second time they would take memory that no budget
+  // counts.
+  kernels::SolveOptions without_history = options;
+  without_history.keep_history = false;
+  without_history.turn = bridge.turn();
+  bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n());
+  Solved solved;
+  const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
+  const bool there = SolvesThere(index, *a, nnz_m, options, m != nullptr && m->scales_rows());
+  const bool straight = ladder != nullptr && ladder->straight;
+  kernels::SolveOptions as_asked = without_history;
+  kernels::Rung first;
+  if (ladder != nullptr) {
+    as_asked.method = ladder->asked.method;
+    as_asked.restart = ladder->asked.restart;
+    as_asked.shadow_vectors = ladder->asked.shadow_vectors;
+    first.kind = ladder->rung;
+    first.engine = ladder->engine;
+    first.method = options.method;
+    first.nnz_m = nnz_m;
+    first.setup_ms = ladder->setup_ms;
+    first.what = ladder->what;
+  }
+  std::optional<ReachedRhs> reached;
+  const std::span<const double> whole = b;
+  if (ladder != nullptr && options.null_space != nullptr) {
+    reached.emplace(*options.null_space, b, options, kernels::ResolveThreads(options_.threads));
+    b = reached->b();
+  }
+  kernels::LadderCase of{.a = a->csc,
+                         .diagnosis = a->diagnosis,
+                         .b = b,
+                         .options = as_asked,
+                         .ladder = {options_.max_lu_n}};
+  const auto solve_there =
+      [&](const std::shared_ptr<const kernels::Preconditioner>& with, std::span<const double> right,
+          std::span<const double> guess, const kernels::SolveOptions& terms,
+          const kernels::Context& where) -> absl::StatusOr<kernels::SolveResult> {
+    auto result = SolveThere(a, with, right, guess, terms, where, job.tenant());
+    if (ReasonOf(result.status()) != reason::kDeviceOutOfMemory) return result;
+    MakeRoom({index}, at.device, job, result.status());
+    return SolveThere(a, with, right, guess, terms, where, job.tenant());
+  };
+  std::optional<kernels::StallWatch> watch;
+  if (ladder != nullptr) {
+    of.static_spai = ladder->static_spai;
+    if (at.device != kCpuName) {
+      of.backend = kernels::Backend::kCuda;
+      of.solve_there = [&](const std::shared_ptr<const kernels::Preconditioner>& with,
+                           std::span<const double> right, const kernels::SolveOptions& terms,
+                           const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
+        const int64_t entries =
+            with ? StoredEntries(with->kind(), a->n(), with->matrix().nnz()) : 0;
+        if (!SolvesThere(index, *a, entries, terms, with && with->scales_rows())) {
+          return engine_.Solve(a->csc, with.get(), right, {}, terms, where);
+        }
+        auto result = solve_there(with, right, {}, terms, where);
+        if (!result.ok()) {
+          return kernels::Status(static_cast<kernels::StatusCode>(result.status().raw_code()),
+                                 std::string(ReasonOf(result.status())),
+                                 std::string(result.status().message()));
+        }
+        return *std::move(result);
+      };
+    }
+    if (!straight) {
+      const kernels::Context outer = context;
+      watch.emplace(
+          options.rtol, [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
+          (options.max_iterations + 1) / 2, context.progress, context.stop);
+      context.progress = &*watch;
+      context.stop = watch->token();
+    }
+  }
+  if (straight) {
+    JobRungs rungs(job, ladder_bytes_, at.turn);
+    auto climbed = kernels::ClimbFrom(engine_, of, x0, ladder->rung, rungs, context);
+    if (!climbed.ok()) return OfSolve(climbed.status());
+    solved.result = std::move(climbed->solved);
+    solved.rungs = std::move(climbed->rungs);
+    solved.rung = LearnedRung{climbed->best, climbed->scaled};
+  } else if (there) {
+    auto result = solve_there(m, b, x0, without_history, context);
+    if (!result.ok()) return result.status();
+    solved.result = *std::move(result);
+  } else {
+    auto result = engine_.Solve(a->csc, m.get(), b, x0, without_history, context);
+    if (!result.ok()) return OfSolve(result.status());
+    solved.result = *std::move(result);
+  }
+  if (ladder != nullptr && !straight) {
+    solved.rung = LearnedRung{ladder->rung, false};
+    if (kernels::MayClimb(solved.result)) {
+      JobRungs rungs(job, ladder_bytes_, at.turn);
+      first.solve_ms = solved.result.solve_ms;
+      for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
+      auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
+                                    bridge.context(static_cast<int>(index)));
+      if (!climbed.ok()) return OfSolve(climbed.status());
+      solved.result = std::move(climbed->solved);
+      if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
+      solved.rung = LearnedRung{climbed->best, climbed->scaled};
+    }
+  }
+  if (reached) reached->TellOf(a->csc, whole, &solved.result);
+  bridge.EndSolve();
+  const auto named = std::find(names_.begin(), names_.end(), at.device);
+  solved.copy_bytes_per_second =
+      there ? device_copy_[static_cast<size_t>(named - names_.begin())] : host_copy_;
+  if (Metrics* metrics = options_.metrics) {
+    for (const kernels::RhsResult& rhs : solved.result.rhs) {
+      metrics->SolveEnded(Name(options.method), Name(rhs.outcome), rhs.iterations,
+                          solved.result.solve_ms / 1e3);
+    }
+  }
+  return solved;
+}
+
+absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
+                                                 const kernels::StaticSpaiOptions& static_spai,
+                                                 const Assignment& at, Job& job) const {
+  constexpr uint64_t kSeed = 1;
+  constexpr double kRtol = 1e-6;
+  constexpr int64_t kMaxIterations = 2000;
+  ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
+  JobBridge bridge(job, options_.threads, at.turn);
+  const auto n = static_cast<size_t>(a.n());
+  std::vector<double> b(n, 0.0);
+  std::mt19937_64 random(kSeed);
+  for (size_t j = 0; j < n; ++j) {
+    const double x = std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
+    for (int64_t p = a.csc.col_ptr[j]; p < a.csc.col_ptr[j + 1]; ++p) {
+      const auto entry = static_cast<size_t>(p);
+      b[static_cast<size_t>(a.csc.row_idx[entry])] += a.csc.values[entry] * x;
+    }
+  }
+  kernels::SolveOptions terms;
+  terms.method = kernels::Method::kAuto;
+  terms.rtol = kRtol;
+  terms.max_iterations = kMaxIterations;
+  terms.keep_history = false;
+  const kernels::LadderCase of{.a = a.csc,
+                               .diagnosis = a.diagnosis,
+                               .b = b,
+                               .options = terms,
+                               .ladder = {.max_lu_n = 0, .to_build = true},
+                               .static_spai = static_spai};
+  JobRungs rungs(job, ladder_bytes_, at.turn);
+  auto climbed = kernels::ClimbFrom(engine_, of, {}, kernels::RungKind::kBottom, rungs,
+                                    bridge.context(static_cast<int>(index)));
+  if (!climbed.ok()) return ToAbsl(climbed.status());
+  return LearnedRung{climbed->best, climbed->scaled};
+}
+
+bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
+                                const kernels::SolveOptions& options, bool scales_rows) const {
+  if (!kernels::HostAlone(options, scales_rows).empty()) return false;
+  // The CPU's limit is 0.
+  return engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options) <=
+         engine_.State(static_cast<int>(device)).limit_bytes;
+}
+
+}  // namespace spaid::server
