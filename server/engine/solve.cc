@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/parallel.h"
+#include "kernels/krylov/krylov.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/adapter.h"
@@ -157,6 +158,10 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
   const bool there = SolvesThere(index, *a, nnz_m, options, m != nullptr && m->scales_rows());
   const bool straight = ladder != nullptr && ladder->straight;
+  if (straight) {  // else the first solve looks
+    const kernels::Status bad = kernels::CheckSolveInput(a->n(), a->n(), b, x0, options);
+    if (!bad.ok()) return OfSolve(bad);
+  }
   kernels::SolveOptions as_asked = without_history;
   kernels::Rung first;
   if (ladder != nullptr) {

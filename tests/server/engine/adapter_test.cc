@@ -347,6 +347,23 @@ TEST_F(FsaiAdapterTest, KeysFollowWhatTheyStandFor) {
   EXPECT_EQ(FieldOf(refused.status()), "fsai.pattern_matrix");
 }
 
+TEST_F(FsaiAdapterTest, ARungToStartAtTakesNoRhsThatIsNotFinite) {
+  const auto a = Prepare(Banded(9));
+  EngineAdapter::Ladder ladder;
+  ladder.rung = kernels::RungKind::kDenseLu;
+  ladder.straight = true;
+  kernels::SolveOptions options;
+  options.method = kernels::Method::kBicgstab;
+  for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    std::vector<double> b(9, 1.0);
+    b[4] = bad;
+    const auto solved =
+        real_.Solve(a, nullptr, b, {}, options, {.device = "cpu"}, *RunningJob(), &ladder);
+    EXPECT_EQ(ReasonOf(solved.status()), "NON_FINITE_VALUE");
+    EXPECT_EQ(FieldOf(solved.status()), "rhs");
+  }
+}
+
 TEST_F(FsaiAdapterTest, RefusalsOfTheBuildKeepTheirReason) {
   auto nonsymmetric = Prepare(Upper());
   const auto built = Build(Afsai(), *nonsymmetric);
