@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/norm.h"
 #include "kernels/base/parallel.h"
 #include "kernels/dense/lu.h"
 #include "kernels/engine/build_result.h"
@@ -167,15 +168,6 @@ class Ladder {
     int64_t nnz_m = 0;
     double relative_residual = 0;
   };
-
-  static double Norm(std::span<const double> v) {
-    double largest = 0;
-    for (const double x : v) largest = std::max(largest, std::abs(x));
-    if (largest == 0 || !std::isfinite(largest)) return largest;
-    double sum = 0;
-    for (const double x : v) sum += (x / largest) * (x / largest);
-    return largest * std::sqrt(sum);
-  }
 
   double Target(int64_t v) const {
     return std::max(c_.options.rtol * b_norm_[Z(v)], c_.options.atol);

@@ -5,12 +5,12 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/norm.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/options.h"
 #include "kernels/sparse/diagnosis.h"
@@ -100,18 +100,6 @@ Status OfScaled(const Status& status, const Scaling& s) {
                 status.message() + "; so of A matched and scaled, whose column k is the one of A " +
                     "that is matched to row k")
       .At(status.field(), status.index());
-}
-
-double Norm(std::span<const double> v) {
-  double largest = 0;
-  for (const double x : v) {
-    if (!std::isfinite(x)) return std::numeric_limits<double>::infinity();
-    largest = std::max(largest, std::abs(x));
-  }
-  if (largest == 0) return 0;
-  double sum = 0;
-  for (const double x : v) sum += (x / largest) * (x / largest);
-  return largest * std::sqrt(sum);
 }
 
 // ‖A m_k − e_k‖₂ of each column; infinite where fp64 does not hold it.

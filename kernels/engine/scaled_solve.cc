@@ -1,13 +1,12 @@
 #include "kernels/engine/scaled_solve.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <utility>
 
 #include "kernels/base/clock.h"
+#include "kernels/base/norm.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/engine_parts.h"
 
@@ -22,18 +21,6 @@ constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
 constexpr double kLeastRefined = 0.1;  // one for all that fp64 has must leave no more
 
 constexpr int64_t kPart = 1 << 15;
-
-double Norm(std::span<const double> v) {
-  double largest = 0;
-  for (const double x : v) {
-    if (!std::isfinite(x)) return std::numeric_limits<double>::infinity();
-    largest = std::max(largest, std::abs(x));
-  }
-  if (largest == 0) return 0;
-  double sum = 0;
-  for (const double x : v) sum += (x / largest) * (x / largest);
-  return largest * std::sqrt(sum);
-}
 
 void Multiply(std::span<const double> by, std::span<const double> x, std::span<double> out,
               int threads) {
