@@ -149,6 +149,11 @@ class Session {
     if (in_.Below(8) == 0) spec.mutable_static_spai()->set_pattern_power(in_.Below(20));
     if (in_.Below(8) == 0)
       spec.mutable_static_spai()->set_pattern_matrix(Pick(matrices_, "matrices/").name);
+    if (in_.Below(8) == 1) {
+      spec.set_scaling(static_cast<v1::Scaling>(in_.Below(6)));
+      spec.mutable_automatic()->set_learned(static_cast<v1::Learned>(in_.Below(4)));
+      spec.set_regrow(in_.Below(2) == 1);
+    }
     return spec;
   }
 
@@ -173,7 +178,8 @@ class Session {
       }
       case 2: {
         BuildCall call = OpenBuild(h_, kTenants[tenant]);
-        v1::BuildHeader header = BuildOf(Pick(matrices_, "matrices/").name, Spec());
+        const Known matrix = Pick(matrices_, "matrices/");  // compilers differ in order
+        v1::BuildHeader header = BuildOf(matrix.name, Spec());
         Terms(&header);
         call.Head(header);
         streams_.push_back({std::move(call), tenant});
@@ -181,14 +187,19 @@ class Session {
       }
       default: {
         SolveCall call = OpenSolve(h_, kTenants[tenant]);
-        v1::SolveHeader header = SolveOf(Pick(matrices_, "matrices/").name, Spec());
+        const Known matrix = Pick(matrices_, "matrices/");
+        v1::SolveHeader header = SolveOf(matrix.name, Spec());
         if (in_.Below(3) == 0) *header.mutable_inline_matrix() = Header();
         if (in_.Below(4) == 0) {
           header.set_preconditioner(Pick(preconditioners_, "preconditioners/").name);
         }
-        header.set_method(static_cast<v1::Method>(in_.Below(6)));
+        header.set_method(static_cast<v1::Method>(in_.Below(8)));
         header.set_rhs_count(in_.Below(4));
         header.set_has_initial_guess(in_.Below(4) == 0);
+        if (in_.Below(8) == 1) {
+          header.set_null_space(static_cast<v1::NullSpace>(in_.Below(6)));
+          header.set_null_vectors(in_.Below(36) - 1);
+        }
         Terms(&header);
         call.Head(header);
         streams_.push_back({std::move(call), tenant});
@@ -229,8 +240,10 @@ class Session {
       case 5:
         chunks = {Some<double>(static_cast<v1::ArrayKind>(in_.Below(8)), 1, 1)};
         break;
-      default:
-        chunks = ChunksOf(DiagonalMatrix(1 + in_.Below(12), 1 + in_.Below(3)));
+      default: {
+        const int n = 1 + in_.Below(12);
+        chunks = ChunksOf(DiagonalMatrix(n, 1 + in_.Below(3)));
+      }
     }
     std::visit(
         [&](auto& call) {

@@ -1,6 +1,9 @@
 // Specs, solves, limits and priorities as any bytes make them: refused with a code, a reason and a
-// field, or taken; a spec that was taken comes back from the wire's form the same.
+// field, or taken; a spec that was taken comes back from the wire's form the same. An input that
+// begins with a line such as "# SolveHeader" is a message in protobuf's text format, so that seeds
+// can be read.
 #include <google/protobuf/stubs/logging.h>
+#include <google/protobuf/text_format.h>
 
 #include <string>
 
@@ -27,12 +30,25 @@ bool Good(const absl::StatusOr<T>& parsed) {
 void Spec(const v1::PreconditionerSpec& spec) {
   const auto parsed = ParseSpec(spec, "header.spec");
   if (!Good(parsed)) return;
-  const v1::PreconditionerSpec wire = ToProto(parsed->spec, parsed->pattern_matrix);
+  const v1::PreconditionerSpec wire = ToProto(parsed->spec, parsed->pattern_matrix, parsed->regrow);
   const auto again = ParseSpec(wire, "header.spec");
   Require(again.ok(), "the wire's form of a spec is refused");
-  Require(
-      ToProto(again->spec, again->pattern_matrix).SerializeAsString() == wire.SerializeAsString(),
-      "a spec comes back changed");
+  Require(ToProto(again->spec, again->pattern_matrix, again->regrow).SerializeAsString() ==
+              wire.SerializeAsString(),
+          "a spec comes back changed");
+}
+
+void Solve(const v1::SolveHeader& header) {
+  if (const auto solve = ParseSolve(header, "header"); Good(solve)) {
+    Require(solve->rhs_count >= 1 && solve->rhs_count <= kMaxRhsCount, "rhs_count");
+    Require(solve->null_vectors >= 0 && solve->null_vectors <= kernels::kMostNullVectors,
+            "null_vectors");
+    const bool given = solve->null_space == kernels::NullSpaceChoice::kGiven;
+    Require(given == (solve->null_vectors > 0), "null vectors that nobody sends");
+  }
+  Good(ParsePriority(header.priority(), "header.priority"));
+  Good(ParseLimits(header.limits(), "header.limits"));
+  if (header.has_spec()) Spec(header.spec());
 }
 
 template <class Message>
@@ -40,6 +56,13 @@ Message Parsed(std::string_view bytes) {
   Message message;
   if (!message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) message.Clear();
   return message;
+}
+
+template <class Message>
+bool ParseText(std::string_view text, Message* message) {
+  const std::string begins = "# " + Message::descriptor()->name() + "\n";
+  return text.substr(0, begins.size()) == begins &&
+         google::protobuf::TextFormat::ParseFromString(std::string(text), message);
 }
 
 }  // namespace
@@ -51,19 +74,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace spaid;          // NOLINT(google-build-using-namespace)
   using namespace spaid::server;  // NOLINT(google-build-using-namespace)
   fuzz::Input input(data, size);
-  switch (input.Below(4)) {
-    case 0: {
-      const auto header = Parsed<v1::SolveHeader>(input.rest());
-      if (const auto solve = ParseSolve(header, "header"); Good(solve)) {
-        fuzz::Require(solve->rhs_count >= 1 && solve->rhs_count <= kMaxRhsCount, "rhs_count");
-      }
-      Good(ParsePriority(header.priority(), "header.priority"));
-      Good(ParseLimits(header.limits(), "header.limits"));
-      if (header.has_spec()) Spec(header.spec());
-      break;
-    }
-    default:
-      Spec(Parsed<v1::PreconditionerSpec>(input.rest()));
+  v1::SolveHeader header;
+  v1::PreconditionerSpec spec;
+  if (ParseText(input.rest(), &header)) {
+    Solve(header);
+  } else if (ParseText(input.rest(), &spec)) {
+    Spec(spec);
+  } else if (input.Below(4) == 0) {
+    Solve(Parsed<v1::SolveHeader>(input.rest()));
+  } else {
+    Spec(Parsed<v1::PreconditionerSpec>(input.rest()));
   }
   return 0;
 }
