@@ -78,7 +78,6 @@ class Connection {
   int64_t broken_off = 0;        // those that did lately, and ended before all had come
   Clock::time_point broken_off_at{};
   int64_t begun = 0;  // since the last look
-  int64_t ended = 0;  // since the last look, before all of their input had come
   double resets = 0;  // calls given up before they asked, lately
   Clock::time_point resets_at{};
   uint64_t received = 0, counted = 0;
