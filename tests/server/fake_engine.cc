@@ -147,15 +147,15 @@ class FakeEngine::Face final : public kernels::Engine {
     std::shared_ptr<const DeviceOperator> m_there;
     if (c.there != nullptr && c.preconditioner != nullptr) {
       const bool fp32 = c.options.m_storage == Storage::kFp32;
-      auto placed = c.there->place_m(fp32 ? Storage::kFp32 : Storage::kFp64);
-      if (!placed.ok()) return placed.status();
-      m_there = *std::move(placed);
+      auto m = c.there->place_m(fp32 ? Storage::kFp32 : Storage::kFp64);
+      if (!m.ok()) return m.status();
+      m_there = *std::move(m);
     }
     if (c.there != nullptr) {
       if (Status s = Touch(context.device); !s.ok()) return s;
       ++told_.of(context.device).solves;
     }
-    const int residuals = told_.residuals, late = told_.residuals_after_hold;
+    const int all = told_.residuals, late = told_.residuals_after_hold;
     const int64_t n = c.a.n_cols, count = static_cast<int64_t>(c.b.size()) / n;
     const auto report = [&](int begin, int end) {
       for (int32_t r = 0; r < count && context.progress != nullptr; ++r) {
@@ -164,10 +164,10 @@ class FakeEngine::Face final : public kernels::Engine {
         }
       }
     };
-    report(0, residuals - late);
+    report(0, all - late);
     ++told_.solves;
     const Status held = WaitWhile(told_.hold_solves, context.stop, "the fake solve");
-    report(residuals - late, residuals);
+    report(all - late, all);
     const bool breaks = TakeOne(told_.break_solves);
     SolveResult result;
     result.x.resize(c.b.size());
@@ -183,7 +183,7 @@ class FakeEngine::Face final : public kernels::Engine {
       rhs.outcome = held.ok()                                      ? Outcome::kConverged
                     : held.code() == StatusCode::kDeadlineExceeded ? Outcome::kTimeLimit
                                                                    : Outcome::kCancelled;
-      rhs.iterations = held.ok() ? residuals : 0;
+      rhs.iterations = held.ok() ? all : 0;
       rhs.true_residual = held.ok() ? 0 : std::sqrt(norm2);
       rhs.true_relative_residual = held.ok() ? 0 : 1;
       if (breaks) {
@@ -196,7 +196,7 @@ class FakeEngine::Face final : public kernels::Engine {
     result.solve_ms = c.options.max_iterations > 0 ? 1 : 0;
     result.m_storage = c.options.m_storage;
     result.storage_reason = "as the fake was told";
-    result.figures.iterations = residuals;
+    result.figures.iterations = all;
     result.figures.iterate_ms = 2;
     result.figures.bytes = 2e6;
     return result;
