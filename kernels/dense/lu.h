@@ -25,7 +25,8 @@ class DenseLu {
   // depends on the instruction set. Takes bytes(), 8 n² or so. Reports no progress. Errors:
   // FAILED_PRECONDITION/SINGULAR_MATRIX at "pivot" with the first column of A that depends on those
   // before it; RESOURCE_EXHAUSTED/OUT_OF_MEMORY; stop statuses.
-  static Result<DenseLu> Factor(int64_t n, const std::function<void(int64_t j, double* column)>& fill,
+  static Result<DenseLu> Factor(int64_t n,
+                                const std::function<void(int64_t j, double* column)>& fill,
                                 const Context& context);
   DenseLu(DenseLu&&) noexcept;
   DenseLu& operator=(DenseLu&&) noexcept;

@@ -1,9 +1,7 @@
 #include "kernels/engine/ladder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -218,8 +216,7 @@ class Ladder {
   std::vector<double> Norms(const Array<double>& vectors) const {
     std::vector<double> norms;
     for (int64_t v = 0; v < Count(); ++v) {
-      const double norm = Norm({vectors.data() + v * n_, Z(n_)});
-      norms.push_back(std::isfinite(norm) ? norm : std::numeric_limits<double>::infinity());
+      norms.push_back(Norm({vectors.data() + v * n_, Z(n_)}));
     }
     return norms;
   }
@@ -362,8 +359,7 @@ class Ladder {
     look = look_after(told.nnz_m);
     if (Status status = Solve(rung, *made, look, &told); !status.ok()) return status;
     // The later one of two that come to the same: it is stronger.
-    if (m &&
-        (!closest_ || told.relative_residual <= closest_->relative_residual)) {
+    if (m && (!closest_ || told.relative_residual <= closest_->relative_residual)) {
       closest_ = Closest{rung, m, told.nnz_m, told.relative_residual};
     }
     Tell(std::move(told));
@@ -464,11 +460,11 @@ class Ladder {
       const CscView of = scaled ? MatrixOf(rung) : c_.a;
       const bool there =
           c_.solve_there && !scaled && made.lu == nullptr && HostAlone(options).empty();
-      auto solved =
-          made.lu ? SolveByLu(of, {*made.lu, rung_scaled && !scaled ? &*scaling_ : nullptr}, right,
-                              std::move(options), context)
-          : there ? c_.solve_there(with, right, options, context)
-                  : engine_.Solve(of, with.get(), right, {}, options, context);
+      auto solved = made.lu
+                        ? SolveByLu(of, {*made.lu, rung_scaled && !scaled ? &*scaling_ : nullptr},
+                                    right, std::move(options), context)
+                    : there ? c_.solve_there(with, right, options, context)
+                            : engine_.Solve(of, with.get(), right, {}, options, context);
       if (!solved.ok()) {
         told->left = solved.status().message();
         break;

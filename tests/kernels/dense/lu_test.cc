@@ -25,8 +25,8 @@ oracle::Dense RandomDense(int64_t n, uint64_t seed) {
 
 Result<DenseLu> Factor(const oracle::Dense& a, const Context& context = {}) {
   return DenseLu::Factor(
-      a.rows,
-      [&](int64_t j, double* column) { std::copy_n(&a.a[a.rows * j], a.rows, column); }, context);
+      a.rows, [&](int64_t j, double* column) { std::copy_n(&a.a[a.rows * j], a.rows, column); },
+      context);
 }
 
 oracle::Vector Solve(const DenseLu& lu, const oracle::Vector& b, int threads = 1) {

@@ -30,12 +30,10 @@ class JobFactoryTest : public testing::Test {
             int64_t ladder_bytes = int64_t{1} << 30, int64_t max_lu_n = 10) {
     scheduler_.reset();
     adapter_ = std::make_unique<EngineAdapter>(
-        engine_,
-        EngineAdapterOptions{
-            .threads = 1,
-            .max_build_bytes = max_build_bytes,
-            .ladder_bytes = ladder_bytes,
-            .max_lu_n = max_lu_n});
+        engine_, EngineAdapterOptions{.threads = 1,
+                                      .max_build_bytes = max_build_bytes,
+                                      .ladder_bytes = ladder_bytes,
+                                      .max_lu_n = max_lu_n});
     SchedulerOptions options;
     options.dispatch.max_queued = max_queued;
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); };
