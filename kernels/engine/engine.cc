@@ -24,12 +24,6 @@ std::string Names(const std::vector<int>& devices) {
   return names;
 }
 
-Status NotOurs() {
-  return Status(StatusCode::kInvalidArgument, "PRECONDITIONER_MISMATCH",
-                "the preconditioner was made by another engine; build it with this one")
-      .At("preconditioner");
-}
-
 Status SolveNeedsValues() {
   return Status(StatusCode::kFailedPrecondition, "VALUES_NEEDED",
                 "the matrix holds a pattern only; a solve needs its values")
@@ -338,6 +332,12 @@ std::string_view HostAlone(const SolveOptions& options, bool scales_rows) {
   const std::string_view why = HostAlone(options);
   if (!why.empty() || !scales_rows || ForSymmetric(options.method)) return why;
   return "solves with an M of A with its rows scaled are computed by the host alone";
+}
+
+Status NotOurs() {
+  return Status(StatusCode::kInvalidArgument, "PRECONDITIONER_MISMATCH",
+                "the preconditioner was made by another engine; build it with this one")
+      .At("preconditioner");
 }
 
 // Host work of a GPU's worker too: after the loss nobody shall think the device serves.

@@ -97,6 +97,8 @@ std::string Figure(double value);  // "1.23e-08", for texts
 
 // The first column that stores no entry; -1 where all do. O(n).
 int64_t FirstEmptyColumn(const PatternView& a);
+// INVALID_ARGUMENT/PRECONDITIONER_MISMATCH: it is none of this room's.
+Status NotOurs();
 // FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD. `method`: CG or MINRES.
 Status PreconditionerNotSpd(Method method);
 

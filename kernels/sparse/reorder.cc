@@ -238,7 +238,7 @@ Result<Array<int32_t>> ReverseCuthillMcKee(const PatternView& a, const Context& 
 }
 
 Result<CscMatrix> PermuteSymmetric(const CscView& a, std::span<const int32_t> order,
-                                   const Context& context, Array<int64_t>* source) {
+                                   const Context& context) {
   const int64_t n = a.n_cols;
   Array<int32_t> place(Z(n));
   CscMatrix b;
@@ -252,7 +252,6 @@ Result<CscMatrix> PermuteSymmetric(const CscView& a, std::span<const int32_t> or
   }
   b.row_idx.resize(a.row_idx.size());
   b.values.resize(a.values.size());
-  if (source != nullptr) source->resize(a.row_idx.size());
   Context quiet = context;
   quiet.progress = nullptr;  // a step of something else
   const StopReason stopped =
@@ -269,7 +268,6 @@ Result<CscMatrix> PermuteSymmetric(const CscView& a, std::span<const int32_t> or
           for (const auto& [row, p] : entries) {
             b.row_idx[to] = row;
             b.values[to] = a.values[Z(p)];
-            if (source != nullptr) (*source)[to] = p;
             ++to;
           }
         }

@@ -46,10 +46,8 @@ Locality LookAtLocality(const PatternView& a, int threads = 1);
 Result<Array<int32_t>> ReverseCuthillMcKee(const PatternView& a, const Context& context);
 
 // P A Pᵀ: entry (k, l) is a(order[k], order[l]). `a`: square, canonical; `order`: a permutation of
-// its indices. `source`, where not null, receives the entry of `a` behind each entry of the result,
-// for new values on the same pattern. The same for any number of threads. Thread-safe. Errors: stop
-// statuses.
+// its indices. The same for any number of threads. Thread-safe. Errors: stop statuses.
 Result<CscMatrix> PermuteSymmetric(const CscView& a, std::span<const int32_t> order,
-                                   const Context& context, Array<int64_t>* source = nullptr);
+                                   const Context& context);
 
 }  // namespace spaid::kernels

@@ -120,12 +120,11 @@ TEST(ReverseCuthillMcKeeTest, Stops) {
             StatusCode::kCancelled);
 }
 
-TEST(PermuteSymmetricTest, EqualsTheFormulaAndTellsWhereEntriesWere) {
+TEST(PermuteSymmetricTest, EqualsTheFormula) {
   for (const auto& [name, a, regular] : oracle::Zoo(31)) {
     SCOPED_TRACE(name);
     const std::vector<int32_t> order = RandomPermutation(a.n_cols, 5);
-    Array<int64_t> source;
-    const auto b = PermuteSymmetric(a, order, {}, &source);
+    const auto b = PermuteSymmetric(a, order, {});
     ASSERT_TRUE(b.ok());
     ExpectCanonical(b->pattern());
     const oracle::Dense before = oracle::ToDense(CscView(a)), after = oracle::ToDense(CscView(*b));
@@ -134,7 +133,6 @@ TEST(PermuteSymmetricTest, EqualsTheFormulaAndTellsWhereEntriesWere) {
         ASSERT_EQ(after(k, l), before(order[Z(k)], order[Z(l)]));
       }
     }
-    for (size_t p = 0; p < source.size(); ++p) EXPECT_EQ(b->values[p], a.values[Z(source[p])]);
   }
 }
 
