@@ -90,9 +90,9 @@ Result<std::shared_ptr<const Preconditioner>> Reordered::Of(const Preconditioner
     if (!rows.ok()) return rows.status();
     g_columns = std::exchange(given, *std::move(rows));
   }
-  auto made = HostPreconditioner::Make(mine->kind(), std::move(given), context, /*on_host=*/true,
-                                       std::move(g_columns), {},
-                                       InOrder(mine->row_scaling(), *order_));
+  auto made =
+      HostPreconditioner::Make(mine->kind(), std::move(given), context, /*on_host=*/true,
+                               std::move(g_columns), {}, InOrder(mine->row_scaling(), *order_));
   if (!made.ok()) return made.status();
   return std::shared_ptr<const Preconditioner>(*std::move(made));
 }

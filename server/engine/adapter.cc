@@ -315,16 +315,16 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     built->host_to_device_ms = timings.host_to_device_ms;
     built->device_to_host_ms = timings.device_to_host_ms;
     if ((*plan)->serves_new_values()) {
-      plans_.Put(tenant, key, *plan, (*plan)->host_bytes(), DevicesOf(context),
-                 (*plan)->device_bytes());
+      plans_.Put(tenant, key, std::make_shared<const KeptPlan>(KeptPlan{*plan}),
+                 (*plan)->host_bytes(), DevicesOf(context), (*plan)->device_bytes());
     }
   }
   const TimePoint start = options_.clock->Now();
   auto result = (*plan)->Build(spec, a.csc, context);
   if (!result.ok()) return ToAbsl(result.status());
   if (result->grown != nullptr) {
-    plans_.Put(tenant, key, result->grown, result->grown->host_bytes(), DevicesOf(context),
-               result->grown->device_bytes());
+    plans_.Put(tenant, key, std::make_shared<const KeptPlan>(KeptPlan{result->grown}),
+               result->grown->host_bytes(), DevicesOf(context), result->grown->device_bytes());
   }
   const kernels::DeviceTimings& timings = result->timings;
   const double others = timings.host_to_device_ms + timings.device_to_host_ms + timings.assemble_ms;
@@ -367,7 +367,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   }
   const std::string key = PlanKey(DevicesOf(context), tenant, build);
   std::shared_ptr<const kernels::Plan> plan;
-  if (!build.regrow) plan = plans_.Get(key);
+  if (const auto kept = build.regrow ? nullptr : plans_.Get(key)) plan = kept->plan;
   BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(tenant, spec, key, a, pattern, context, &plan, &built);

@@ -19,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/ladder.h"
+#include "kernels/engine/reordered.h"
 #include "server/base/clock.h"
 #include "server/engine/convert.h"
 #include "server/engine/device_cache.h"
@@ -68,8 +69,15 @@ struct Placement {
   std::string why;           // empty where there was nothing to choose from
 };
 
+struct InOrder;     // in_order.h
 struct ParsedSpec;  // resolved_build.h
 struct ResolvedBuild;
+
+// What is kept of a pattern, one of the two: a plan of a spec, or the order of a solve's unknowns.
+struct KeptPlan {
+  std::shared_ptr<const kernels::Plan> plan;
+  kernels::UnknownOrder order = {};
+};
 
 struct BuiltPreconditioner {
   std::shared_ptr<const kernels::Preconditioner> kernel;
@@ -233,7 +241,7 @@ class EngineAdapter {
   absl::StatusOr<LearnedRung> Probe(const Matrix& a, const kernels::StaticSpaiOptions& static_spai,
                                     const Assignment& at, Job& job) const;
 
-  ByteLru<kernels::Plan>::Stats plan_cache() const { return plans_.stats(); }
+  ByteLru<KeptPlan>::Stats plan_cache() const { return plans_.stats(); }
 
  private:
   absl::StatusOr<kernels::BuildResult> PlanAndBuild(
@@ -258,6 +266,15 @@ class EngineAdapter {
       const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
       std::span<const double> x0, const kernels::SolveOptions& options,
       const kernels::Context& context, const std::string& tenant) const;
+  // The order of a pattern's unknowns, kept or found; null: it was stopped.
+  std::shared_ptr<const KeptPlan> FindOrder(const std::string& tenant, const Matrix& a,
+                                            const kernels::Context& context) const;
+  // A solve on the host as it goes fastest through a scattered A; null: that does not pay, cannot
+  // be, or was stopped. `m` may be null, `x` empty.
+  std::unique_ptr<InOrder> PutInOrder(const Matrix& a, const kernels::Preconditioner* m,
+                                      std::span<const double> b, std::span<const double> x,
+                                      const kernels::SolveOptions& options, const Job& job,
+                                      const kernels::Context& context) const;
   const kernels::Engine& engine_;
   const EngineAdapterOptions options_;
   std::vector<kernels::DeviceInfo> devices_;
@@ -266,7 +283,7 @@ class EngineAdapter {
       slots_;                        // of each device: indices in the engine's, its own first
   double host_copy_ = 0;             // bytes a second; 0: not known
   std::vector<double> device_copy_;  // of each device
-  mutable ByteLru<kernels::Plan> plans_;
+  mutable ByteLru<KeptPlan> plans_;
   mutable DeviceCache on_devices_;
   mutable ByteBudget ladder_bytes_;
 };

@@ -15,6 +15,7 @@
 #include "server/base/status.h"
 #include "server/engine/adapter.h"
 #include "server/engine/devices.h"
+#include "server/engine/in_order.h"
 #include "server/engine/job_bridge.h"
 #include "server/engine/reached_rhs.h"
 
@@ -26,7 +27,11 @@ constexpr int64_t kBytesPerEntry = sizeof(int32_t) + sizeof(double);  // of the 
 // Takes the bytes of one rung at a time, and tells the job of those that are left.
 class JobRungs final : public kernels::LadderSink {
  public:
-  JobRungs(Job& job, ByteBudget& budget, JobTurn* turn) : job_(job), budget_(budget), turn_(turn) {}
+  // `reordered`: rungs are of A in another order than the caller's, but for a bottom that was
+  // first. Their names say so: an index in what they tell is one of that.
+  JobRungs(Job& job, ByteBudget& budget, JobTurn* turn, bool reordered = false,
+           bool bottom_first = true)
+      : job_(job), budget_(budget), turn_(turn), reordered_(reordered), bottom_(bottom_first) {}
 
   kernels::Status Enter(const std::string& what, int64_t host_bytes, double predicted_ms) override {
     share_.Release();
@@ -40,12 +45,21 @@ class JobRungs final : public kernels::LadderSink {
     job_.SetWhat(what);
     return {};
   }
-  void OnRung(const kernels::Rung& rung) override { job_.ReportRung(ToProto(rung)); }
+  void OnRung(const kernels::Rung& rung) override {
+    kernels::Rung told = rung;
+    NameOrder(&told);
+    job_.ReportRung(ToProto(told));
+  }
+  void NameOrder(kernels::Rung* rung) const {
+    const bool as_it_came = bottom_ && rung->kind == kernels::RungKind::kBottom;
+    if (reordered_ && !as_it_came) rung->what += ", reordered";
+  }
 
  private:
   Job& job_;
   ByteBudget& budget_;
   JobTurn* const turn_;
+  const bool reordered_, bottom_;
   BudgetShare share_;
 };
 
@@ -226,35 +240,66 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
       context.stop = watch->token();
     }
   }
+  // Above the bottom, where iterations are many, a scattered A is put in order for the CPU's.
+  std::unique_ptr<InOrder> in_order;
+  const auto put_in_order = [&](const kernels::Preconditioner* with,
+                                std::span<const double> guess) {
+    if (ladder == nullptr || at.device != kCpuName) return;
+    in_order = PutInOrder(*a, with, b, guess, without_history, job, context);
+    if (in_order == nullptr) return;
+    of.a = in_order->system->a();
+    of.b = b = in_order->b;
+    as_asked.null_space = without_history.null_space = in_order->system->null_space();
+  };
+  const auto climbed = [&](kernels::Result<kernels::LadderResult> result,
+                           const JobRungs& rungs) -> absl::Status {
+    if (!result.ok()) return OfSolve(result.status());
+    solved.result = std::move(result->solved);
+    for (kernels::Rung& rung : result->rungs) rungs.NameOrder(&rung);
+    if (straight || result->rungs.size() > 1) solved.rungs = std::move(result->rungs);
+    solved.rung = LearnedRung{result->best, result->scaled};
+    return absl::OkStatus();
+  };
+  const kernels::Preconditioner* with = m.get();
+  const bool bottom_first = first.kind == kernels::RungKind::kBottom;
+  if (!bottom_first) put_in_order(with, x0);
+  if (in_order != nullptr) {
+    with = in_order->m.get();
+    x0 = in_order->x;
+  }
   if (straight) {
-    JobRungs rungs(job, ladder_bytes_, at.turn);
-    auto climbed = kernels::ClimbFrom(engine_, of, x0, ladder->rung, rungs, context);
-    if (!climbed.ok()) return OfSolve(climbed.status());
-    solved.result = std::move(climbed->solved);
-    solved.rungs = std::move(climbed->rungs);
-    solved.rung = LearnedRung{climbed->best, climbed->scaled};
+    JobRungs rungs(job, ladder_bytes_, at.turn, in_order != nullptr, bottom_first);
+    RETURN_IF_ERROR(
+        climbed(kernels::ClimbFrom(engine_, of, x0, ladder->rung, rungs, context), rungs));
   } else if (there) {
     auto result = solve_there(m, b, x0, without_history, context);
     if (!result.ok()) return result.status();
     solved.result = *std::move(result);
   } else {
-    auto result = engine_.Solve(a->csc, m.get(), b, x0, without_history, context);
+    auto result = engine_.Solve(of.a, with, b, x0, without_history, context);
     if (!result.ok()) return OfSolve(result.status());
     solved.result = *std::move(result);
   }
   if (ladder != nullptr && !straight) {
     solved.rung = LearnedRung{ladder->rung, false};
     if (kernels::MayClimb(solved.result)) {
-      JobRungs rungs(job, ladder_bytes_, at.turn);
+      context = bridge.context(static_cast<int>(index));
+      if (in_order == nullptr) {
+        put_in_order(nullptr, solved.result.x);
+        if (in_order != nullptr) solved.result.x = std::move(in_order->x);
+      }
+      JobRungs rungs(job, ladder_bytes_, at.turn, in_order != nullptr, bottom_first);
       first.solve_ms = solved.result.solve_ms;
       for (const kernels::RhsResult& rhs : solved.result.rhs) first.iterations += rhs.iterations;
-      auto climbed = kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs,
-                                    bridge.context(static_cast<int>(index)));
-      if (!climbed.ok()) return OfSolve(climbed.status());
-      solved.result = std::move(climbed->solved);
-      if (climbed->rungs.size() > 1) solved.rungs = std::move(climbed->rungs);
-      solved.rung = LearnedRung{climbed->best, climbed->scaled};
+      RETURN_IF_ERROR(climbed(
+          kernels::Climb(engine_, of, std::move(solved.result), std::move(first), rungs, context),
+          rungs));
     }
+  }
+  if (in_order != nullptr) {
+    in_order->system->TakeBack(solved.result.x);
+    solved.result.figures.place_ms += in_order->ms;
+    solved.result.solve_ms += in_order->ms;
   }
   if (reached) reached->TellOf(a->csc, whole, &solved.result);
   bridge.EndSolve();

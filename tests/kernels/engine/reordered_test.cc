@@ -69,8 +69,8 @@ SolveResult There(const Engine& engine, const Reordered& there, const Preconditi
   std::shared_ptr<const Preconditioner> of_there;
   if (m != nullptr) of_there = *there.Of(*m, {.threads = threads});
   options.null_space = there.null_space();
-  auto solved = engine.Solve(there.a(), of_there.get(), there.Carried(b), there.Carried(x0), options,
-                             {.threads = threads});
+  auto solved = engine.Solve(there.a(), of_there.get(), there.Carried(b), there.Carried(x0),
+                             options, {.threads = threads});
   EXPECT_TRUE(solved.ok()) << solved.status().message();
   there.TakeBack(solved->x);
   return *std::move(solved);
@@ -118,9 +118,12 @@ TEST(ReorderedTest, EveryMethodWithEveryFormOfMSolvesTheSame) {
   const struct {
     const char* name;
     PreconditionerSpec spec;
-  } forms[] = {{"none", Spec(EngineKind::kNone)},       {"diagonal", Spec(EngineKind::kJacobi)},
-               {"blocks", blocks},                      {"factors", Spec(EngineKind::kFsai)},
-               {"explicit", Spai()},                    {"by scaled rows", scaled}};
+  } forms[] = {{"none", Spec(EngineKind::kNone)},
+               {"diagonal", Spec(EngineKind::kJacobi)},
+               {"blocks", blocks},
+               {"factors", Spec(EngineKind::kFsai)},
+               {"explicit", Spai()},
+               {"by scaled rows", scaled}};
   for (const auto& form : forms) {
     for (const Method method : kMethods) {
       SCOPED_TRACE(std::string(form.name) + ", method " + std::to_string(static_cast<int>(method)));
@@ -159,8 +162,8 @@ TEST(ReorderedTest, NullSpacesComeAlong) {
   }
   // Left vectors of their own.
   const CscMatrix skew = Rows({{1, -1, 0}, {-2, 2, 0}, {0, 0, 1}});
-  const auto given = MakeNullSpace(
-      skew, Diagnose(skew), {.choice = NullSpaceChoice::kGiven, .vectors = Vector{1, 1, 0}});
+  const auto given = MakeNullSpace(skew, Diagnose(skew),
+                                   {.choice = NullSpaceChoice::kGiven, .vectors = Vector{1, 1, 0}});
   ASSERT_TRUE(given.ok());
   auto there = Reordered::Make(skew, given->get(),
                                std::make_shared<const UnknownOrder>(UnknownOrder{2, 0, 1}), {});

@@ -251,6 +251,48 @@ TEST_F(MemoryBooks, OfSolves) {
   }
 }
 
+TEST_F(MemoryBooks, OfSolvesInAnotherOrder) {
+  using kernels::EngineKind;
+  for (const EngineKind kind :
+       {EngineKind::kNone, EngineKind::kFsai, EngineKind::kStaticSpai, EngineKind::kJacobi}) {
+    for (const int threads : {1, 4}) {
+      SCOPED_TRACE(std::string(kernels::TraitsOf(kind).name) + ", threads " +
+                   std::to_string(threads));
+      kernels::CscMatrix a = Grid(200, kind == EngineKind::kStaticSpai ? 0.5 : 0);
+      if (kind == EngineKind::kNone) {  // the most that a union of A and its transpose has
+        a = Repeated(a, 1);
+        for (int64_t j = 0; j < a.n_cols; ++j) {
+          for (int64_t p = a.col_ptr[j]; p < a.col_ptr[j + 1]; ++p) {
+            a.row_idx[p] = static_cast<int32_t>((j * 7 + 31 * (p - a.col_ptr[j])) % a.n_cols);
+          }
+          std::sort(a.row_idx.begin() + a.col_ptr[j], a.row_idx.begin() + a.col_ptr[j + 1]);
+        }
+      }
+      const kernels::Context context{.threads = threads};
+      std::shared_ptr<const kernels::Preconditioner> m;
+      if (kind != EngineKind::kNone) {
+        const kernels::PreconditionerSpec spec{.engine = kind};
+        const auto plan = engine_->MakePlan(spec, a, nullptr, context);
+        ASSERT_TRUE(plan.ok());
+        m = (*plan)->Build(spec, a, context)->preconditioner;
+      }
+      const std::vector<double> b(static_cast<size_t>(3 * a.n_cols), 1.0);
+      const int64_t taken = PeakOf([&] {
+        auto order = kernels::ReverseCuthillMcKee(a.pattern(), context);
+        auto there = kernels::Reordered::Make(
+            a, nullptr, std::make_shared<const kernels::UnknownOrder>(*std::move(order)), context);
+        std::shared_ptr<const kernels::Preconditioner> of_there;
+        if (m != nullptr) of_there = *(*there)->Of(*m, context);
+        auto carried = (*there)->Carried(b);
+        (*there)->TakeBack(carried);
+      });
+      const int64_t booked = kernels::Reordered::HostBytes(a, m.get(), 4, threads);
+      EXPECT_LE(taken, booked + kSmall);
+      EXPECT_GE(3 * taken, booked);
+    }
+  }
+}
+
 // Estimates bound the peak of a plan and its build by a scaled A.
 TEST_F(MemoryBooks, OfBuildsByAScaledMatrix) {
   using kernels::EngineKind;
