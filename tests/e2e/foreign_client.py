@@ -116,6 +116,28 @@ def convection_diffusion(n, wind):
     return a
 
 
+def hard_systems(rng):
+    """{name: matrix} that AUTO has to climb for, or that are singular; the sizes are those of a test."""
+    n = 20
+    wind = convection_diffusion(n, 0.8)
+    order = rng.permutation(n * n)
+    powers = lambda: scipy.sparse.diags(numpy.ldexp(1.0, rng.integers(-40, 41, n * n)))
+    grid = scipy.sparse.diags([-1.0, 2.0, -1.0], [-1, 0, 1], shape=(n, n))
+    laplace = scipy.sparse.kron(scipy.sparse.identity(n), grid) + scipy.sparse.kron(grid, scipy.sparse.identity(n))
+    neumann = laplace - scipy.sparse.diags(numpy.asarray(laplace.sum(axis=1)).ravel())
+    shuffled = scipy.sparse.identity(300, format='csr')[rng.permutation(300)]
+    few = scipy.sparse.random(300, 300, 0.02, random_state=5) + shuffled
+    systems = {'rows in another order': wind[order],
+               'scaled by powers of two': powers() @ wind[order] @ powers(),
+               'symmetric and indefinite': laplace - 2.1 * scipy.sparse.identity(n * n),
+               'constants in the null space': neumann,
+               'a few entries at random': few}
+    for name, a in systems.items():
+        systems[name] = scipy.sparse.csc_matrix(a)
+        systems[name].sum_duplicates()
+    return systems
+
+
 def run(options):
     stubs.generate(options.protos, options.protoc, options.plugin, options.work)
     sys.path.insert(0, options.work)
@@ -257,22 +279,26 @@ def run(options):
             matrix=matrix.name, preconditioner=built.name, method=solve_types_pb2.METHOD_BICGSTAB,
             rtol=1e-10, rhs_count=2)
 
-        def solve_requests():
-            yield solver_pb2.SolveRequest(header=header)
-            for chunk in chunks_of(arrays_pb2, arrays_pb2.ARRAY_KIND_RHS,
-                                   b.reshape(-1).astype('<f8')):
-                yield solver_pb2.SolveRequest(chunk=chunk)
-        solution = Collector({arrays_pb2.ARRAY_KIND_SOLUTION: '<f8'})
-        result, residuals = None, 0
-        for response in solver_pb2_grpc.SolverServiceStub(channel).Solve(solve_requests()):
-            event = response.WhichOneof('event')
-            if event == 'chunk':
-                solution.take(response.chunk)
-            elif event == 'job' and response.job.WhichOneof('event') == 'residuals':
-                residuals += len(response.job.residuals.residuals)
-            elif event == 'done':
-                result = response.done
-        x = solution.get(arrays_pb2.ARRAY_KIND_SOLUTION).reshape(2, n)
+        def solve(header, b):
+            """(SolveDone, x, how many residuals came)"""
+            def requests():
+                yield solver_pb2.SolveRequest(header=header)
+                for chunk in chunks_of(arrays_pb2, arrays_pb2.ARRAY_KIND_RHS,
+                                       b.reshape(-1).astype('<f8')):
+                    yield solver_pb2.SolveRequest(chunk=chunk)
+            solution = Collector({arrays_pb2.ARRAY_KIND_SOLUTION: '<f8'})
+            result, residuals = None, 0
+            for response in solver_pb2_grpc.SolverServiceStub(channel).Solve(requests()):
+                event = response.WhichOneof('event')
+                if event == 'chunk':
+                    solution.take(response.chunk)
+                elif event == 'job' and response.job.WhichOneof('event') == 'residuals':
+                    residuals += len(response.job.residuals.residuals)
+                elif event == 'done':
+                    result = response.done
+            return result, solution.get(arrays_pb2.ARRAY_KIND_SOLUTION).reshape(b.shape), residuals
+
+        result, x, residuals = solve(header, b)
         check(residuals > 0, 'no residuals came')
         check(len(result.outcomes) == 2, 'two outcomes were expected')
         for i in range(2):
@@ -280,6 +306,28 @@ def run(options):
                   f'outcome {result.outcomes[i]}')
             found = numpy.linalg.norm(b[i] - a @ x[i]) / numpy.linalg.norm(b[i])
             check(found <= 1.001e-10, f'SciPy finds a relative residual of {found}')
+
+        # AUTO climbs, and what it says of each residual is so; once from the bottom, once from what it learned.
+        climbed = 0
+        for name, hard in hard_systems(rng).items():
+            handle = upload(matrices, hard).matrix.name
+            rhs = hard @ rng.standard_normal(hard.shape[0])
+            for _ in range(2):
+                done, x, _ = solve(solver_pb2.SolveHeader(
+                    matrix=handle, rtol=1e-9, method=solve_types_pb2.METHOD_AUTO,
+                    spec=preconditioner_spec_pb2.PreconditionerSpec(
+                        engine=preconditioner_spec_pb2.ENGINE_KIND_AUTO)), rhs)
+                outcome = done.outcomes[0]
+                found = numpy.linalg.norm(rhs - hard @ x) / numpy.linalg.norm(rhs)
+                check(outcome.outcome == solve_types_pb2.OUTCOME_CONVERGED, f'{name}: {outcome}')
+                check(found <= 1.001e-9, f'{name}: SciPy finds a relative residual of {found}')
+                check(abs(found - outcome.true_relative_residual) <= 1e-12,
+                      f'{name}: SciPy finds {found}, spaid said {outcome.true_relative_residual}')
+                check(not done.rungs or done.rungs[-1].left == '' and
+                      abs(done.rungs[-1].relative_residual - found) <= 1e-12, f'{name}: {done.rungs}')
+                check(all(rung.left for rung in done.rungs[:-1]), f'{name}: {done.rungs}')
+                climbed += len(done.rungs) > 1
+        check(climbed >= 3, f'only {climbed} of these climbed')
 
         # Errors, from the trailer alone.
         code, reason, text = refused(lambda: matrices.GetMatrix(

@@ -155,11 +155,11 @@ TEST_F(Gpu, BuildsInWavesWhereMemoryIsShort) {
       << refused.error().message;
 }
 
-// Solves run there: A and M go once, and what comes out is what the CPU's give.
+// Solves run there: A and M go once (to each lane), and what comes out is what the CPU's give.
 TEST_F(Gpu, SolvesWithWhatIsThereAlready) {
   const CscMatrix a = ConvectionDiffusion(400, 300, 0.3);
   const std::vector<double> b = SmoothRhs(a);
-  Daemon gpu({"--devices=cpu,gpu:0"}), cpu({"--devices=cpu"});
+  Daemon gpu({"--devices=cpu,gpu:0", "--gpu-lanes=1"}), cpu({"--devices=cpu"});
   ASSERT_TRUE(gpu.serving() && cpu.serving()) << gpu.log() << cpu.log();
   Client client({.address = gpu.address()}), host({.address = cpu.address()});
   const auto there = client.Upload(a), here = host.Upload(a);
@@ -210,7 +210,7 @@ TEST_F(Gpu, SolvesWithWhatIsThereAlready) {
 TEST_F(Gpu, TheValuesOfTheNextStepTakeThePlaceOfTheLast) {
   CscMatrix a = ConvectionDiffusion(400, 300, 0.3);
   const std::vector<double> b = SmoothRhs(a);
-  Daemon daemon({"--devices=gpu:0"});
+  Daemon daemon({"--devices=gpu:0", "--gpu-lanes=1"});
   ASSERT_TRUE(daemon.serving()) << daemon.log();
   Client client({.address = daemon.address()});
   std::string matrix, m;
