@@ -78,10 +78,11 @@ class Ladder {
     Begin(std::move(solved));
     positive_ = TakenForPositive(c_) && !SawIndefinite(best_);
     const RungKind start = first.kind;
+    const bool scaled = first.scaled;
     first.relative_residual = Worst();
     if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
     Tell(std::move(first));
-    return Rise(start, start);
+    return Rise(start, start, scaled);
   }
 
   Result<LadderResult> RunFrom(RungKind start, std::span<const double> x0) {
@@ -96,7 +97,7 @@ class Ladder {
     for (RhsResult& rhs : none.rhs) rhs.outcome = Outcome::kStagnated;
     Begin(std::move(none));
     positive_ = TakenForPositive(c_);
-    return Rise(start, std::nullopt);
+    return Rise(start, std::nullopt, false);
   }
 
  private:
@@ -112,9 +113,14 @@ class Ladder {
     r_norm_ = Norms(residual_);
   }
 
-  // Enters the rungs from `start` up, then those below it. `entered`: the one that was, before.
-  Result<LadderResult> Rise(RungKind start, std::optional<RungKind> entered) {
-    std::vector<PlannedRung> rungs = OrderedRungs(engine_, c_, positive_, context_);
+  // Enters the rungs from `start` up, then those below it. `entered`: the one that was, before; it
+  // is tried again where that was not of A scaled, and here is.
+  Result<LadderResult> Rise(RungKind start, std::optional<RungKind> entered, bool scaled) {
+    if (entered > RungKind::kBottom && !scaled) {
+      const Status made = GuardMemory("scaling", [&] { return MakeScaled(); });
+      scaled = made.ok() && scaling_->identity();
+    }
+    std::vector<PlannedRung> rungs = PlannedRungs(c_, positive_);
     if (entered != RungKind::kBottom) {
       auto bottom = Bottom();
       if (!bottom.ok()) return bottom.status();
@@ -130,7 +136,12 @@ class Ladder {
       return rung.kind == RungKind::kLongCycles && start != RungKind::kLongCycles;
     });
     const auto next_of = [&](size_t i) {
-      while (i < rungs.size() && (!Fits(rungs[i], positive_) || rungs[i].kind == entered)) ++i;
+      const auto was_entered = [&](const PlannedRung& rung) {
+        return rung.kind == entered && (scaled || !rung.scaled);
+      };
+      while (i < rungs.size() && (!Fits(rungs[i], positive_) || was_entered(rungs[i]))) ++i;
+      // Not before the start: what is known to serve.
+      if (i > 0 || start == RungKind::kBottom) PutLuBefore(i, engine_, c_, context_, &rungs);
       return i;
     };
     for (size_t i = next_of(0); i < rungs.size() && GoesOn(); i = next_of(i + 1)) {
@@ -310,7 +321,7 @@ class Ladder {
   }
 
   // `next`: null where nothing is behind it but what came closest.
-  Status Enter(const PlannedRung& rung, const PlannedRung* next) {
+  Status Enter(PlannedRung& rung, PlannedRung* next) {
     const auto start = Clock::now();
     Rung told;
     told.kind = rung.kind;
@@ -332,8 +343,8 @@ class Ladder {
     }
     told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr);
     told.scaled = rung.scaled && !scaling_->identity();
-    BuildEstimate estimate;
-    const double setup_ms = SetupMs(engine_, c_, rung, context_, &estimate);
+    const double setup_ms = SetupMs(engine_, c_, context_, &rung);
+    const BuildEstimate& estimate = rung.estimate;
     // Behind the last one comes what came closest, by longer cycles, and takes what is left.
     const bool to_end = rung.kind == RungKind::kLongCycles || (rung.dense_lu && next == nullptr);
     const auto look_after = [&](int64_t nnz_m) {
@@ -654,10 +665,11 @@ bool MayClimb(const SolveResult& solved) {
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context) {
   const bool positive = TakenForPositive(c);
-  const std::vector<PlannedRung> rungs = OrderedRungs(engine, c, positive, context);
+  std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
   for (size_t i = PlaceOf(rungs, first.kind); i < rungs.size(); ++i) {
     if (rungs[i].kind == first.kind) continue;
     if (!Fits(rungs[i], positive)) continue;
+    PutLuBefore(i, engine, c, context, &rungs);
     return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, context);
   }
   const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;

@@ -1,6 +1,7 @@
 #include "kernels/engine/ladder_rungs.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -129,19 +130,13 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   return rungs;
 }
 
-std::vector<PlannedRung> OrderedRungs(const Engine& engine, const LadderCase& c, bool positive,
-                                      const Context& context) {
-  std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
-  const auto lu = std::find_if(rungs.begin(), rungs.end(),
-                               [](const PlannedRung& rung) { return rung.dense_lu; });
-  if (lu == rungs.end()) return rungs;
-  const double lu_ms = DenseLuMs(c.a.n_cols);
-  const auto dearer = std::find_if(rungs.begin(), lu, [&](const PlannedRung& rung) {
-    BuildEstimate estimate;
-    return rung.worth == kLater && SetupMs(engine, c, rung, context, &estimate) > lu_ms;
-  });
-  std::rotate(dearer, lu, lu + 1);
-  return rungs;
+void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Context& context,
+                 std::vector<PlannedRung>* rungs) {
+  if (i >= rungs->size() || (*rungs)[i].worth != kLater) return;
+  const auto at = rungs->begin() + static_cast<std::ptrdiff_t>(i);
+  const auto lu = std::find_if(at, rungs->end(), [](const PlannedRung& r) { return r.dense_lu; });
+  if (lu == rungs->end() || SetupMs(engine, c, context, &*at) <= DenseLuMs(c.a.n_cols)) return;
+  std::rotate(at, lu, lu + 1);
 }
 
 bool Fits(const PlannedRung& rung, bool positive) {
@@ -157,29 +152,32 @@ bool Fits(const PlannedRung& rung, bool positive) {
   }
 }
 
-double SetupMs(const Engine& engine, const LadderCase& c, const PlannedRung& rung, Context context,
-               BuildEstimate* estimate) {
-  context.threads = 1;
-  context.progress = nullptr;
+double SetupMs(const Engine& engine, const LadderCase& c, const Context& context,
+               PlannedRung* rung) {
+  if (rung->setup_ms) return *rung->setup_ms;
   const int64_t n = c.a.n_cols;
-  if (rung.dense_lu) {
-    estimate->host_bytes = 8 * n * (n + 16);
-    estimate->nnz_m = n * n;
-    return DenseLuMs(n);
+  rung->setup_ms = 0;
+  if (rung->dense_lu) {
+    rung->estimate.host_bytes = 8 * n * (n + 16);
+    rung->estimate.nnz_m = n * n;
+    rung->setup_ms = DenseLuMs(n);
+  } else if (rung->spec.engine != EngineKind::kNone) {
+    Context by_one = context;
+    by_one.threads = 1;
+    by_one.progress = nullptr;
+    if (const auto found = engine.Estimate(rung->spec, c.a, nullptr, by_one); found.ok()) {
+      rung->estimate = *found;
+      const bool on_gpu = c.backend == Backend::kCuda && found->predicted_device_ms > 0;
+      rung->setup_ms = on_gpu ? found->predicted_device_ms : found->predicted_ms;
+    }
   }
-  if (rung.spec.engine == EngineKind::kNone) return 0;
-  const auto found = engine.Estimate(rung.spec, c.a, nullptr, context);
-  if (!found.ok()) return 0;
-  *estimate = *found;
-  const bool on_gpu = c.backend == Backend::kCuda && estimate->predicted_device_ms > 0;
-  return on_gpu ? estimate->predicted_device_ms : estimate->predicted_ms;
+  return *rung->setup_ms;
 }
 
-int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung* next, Method method,
+int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, Method method,
                   int64_t nnz_m, const Context& context) {
   if (next == nullptr || next->kind == RungKind::kLongCycles) return kLastLook;
-  BuildEstimate estimate;
-  const double setup_ms = SetupMs(engine, c, *next, context, &estimate);
+  const double setup_ms = SetupMs(engine, c, context, next);
   const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
   const double iteration = IterationMs({.method = method,
                                         .n = ToDouble(c.a.n_cols),

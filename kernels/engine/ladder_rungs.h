@@ -1,11 +1,14 @@
 // The rungs of AUTO's ladder: what each is made of, and when the one below it is judged.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/engine/engine.h"
 #include "kernels/engine/ladder.h"
 #include "kernels/engine/spec.h"
 #include "kernels/sparse/scaling.h"
@@ -24,6 +27,8 @@ struct PlannedRung {
   double worth = 0;  // the one below is judged after so many times what the set-up costs
   bool scaled = false, dense_lu = false;
   std::string name;
+  std::optional<double> setup_ms = {};  // once it is predicted (SetupMs), with `estimate`
+  BuildEstimate estimate = {};
 };
 
 // Returns true if methods for positive definite A come first.
@@ -32,10 +37,10 @@ bool TakenForPositive(const LadderCase& c);
 // Returns the rungs over the bottom, from there up. `positive`: A is taken to be positive definite.
 std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive);
 
-// The same, with dense LU before the first dear rung that is predicted to cost more: it is certain
-// to serve where it exists.
-std::vector<PlannedRung> OrderedRungs(const Engine& engine, const LadderCase& c, bool positive,
-                                      const Context& context);
+// Moves dense LU, if it is among the rungs behind `i`, before the rung there where that is dear and
+// predicted to cost more: LU is certain to serve where it exists.
+void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Context& context,
+                 std::vector<PlannedRung>* rungs);
 
 // Returns true if the rung has a place on this way: of MINRES and static SPAI only where A is not,
 // or no more, taken to be positive definite, of CG only where it is.
@@ -46,12 +51,12 @@ void Apply(const PlannedRung& rung, const LadderCase& c, SolveOptions* options);
 
 // Predicts the set-up for one thread, as iterations are: what is left and when shall not depend on
 // threads. 0 and no estimate where there is nothing to build, or it cannot be said.
-double SetupMs(const Engine& engine, const LadderCase& c, const PlannedRung& rung, Context context,
-               BuildEstimate* estimate);
+double SetupMs(const Engine& engine, const LadderCase& c, const Context& context,
+               PlannedRung* rung);
 
 // Returns after how many iterations a rung of `nnz_m` stored entries is judged that `next` stands
 // behind; null: nothing that is not tried yet.
-int64_t LookAfter(const Engine& engine, const LadderCase& c, const PlannedRung* next, Method method,
+int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, Method method,
                   int64_t nnz_m, const Context& context);
 
 // Says what it is for people: "static SPAI of A matched and scaled, BiCGSTAB". `scaling`: null, or

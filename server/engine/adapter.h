@@ -216,7 +216,7 @@ class EngineAdapter {
   // The terms on which a solve with AUTO's choice climbs on where that does not do.
   struct Ladder {
     kernels::SolveOptions asked = {};  // by the caller
-    kernels::RungKind rung = kernels::RungKind::kBottom;
+    LearnedRung rung = {};
     kernels::EngineKind engine = kernels::EngineKind::kNone;
     std::string what;                             // engine and method of `rung`, for people
     kernels::StaticSpaiOptions static_spai = {};  // as asked

@@ -550,9 +550,10 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
   const bool by_auto = work.prepared && work.prepared->build.by_auto;
   if (m) ladder.engine = m->value->kernel->kind();
   if (by_auto) {
-    ladder.rung = work.prepared->build.rung;
+    ladder.rung = {work.prepared->build.rung,
+                   work.prepared->build.spec.scaling != kernels::ScalingMode::kNone};
     ladder.static_spai = work.prepared->static_spai;
-    ladder.straight = ladder.rung != kernels::RungKind::kBottom && !m;
+    ladder.straight = ladder.rung.kind != kernels::RungKind::kBottom && !m;
     ladder.what =
         std::string(Name(ladder.engine)) + ", " + std::string(Name(request.solve.options.method));
   }

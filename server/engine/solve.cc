@@ -181,8 +181,10 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   if (ladder != nullptr) {
     as_asked.method = ladder->asked.method;
     as_asked.restart = ladder->asked.restart;
+    as_asked.basis_bytes = ladder->asked.basis_bytes;
     as_asked.shadow_vectors = ladder->asked.shadow_vectors;
-    first.kind = ladder->rung;
+    first.kind = ladder->rung.kind;
+    first.scaled = ladder->rung.scaled;
     first.engine = ladder->engine;
     first.method = options.method;
     first.nnz_m = nnz_m;
@@ -270,7 +272,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   if (straight) {
     JobRungs rungs(job, ladder_bytes_, at.turn, in_order != nullptr, bottom_first);
     RETURN_IF_ERROR(
-        climbed(kernels::ClimbFrom(engine_, of, x0, ladder->rung, rungs, context), rungs));
+        climbed(kernels::ClimbFrom(engine_, of, x0, ladder->rung.kind, rungs, context), rungs));
   } else if (there) {
     auto result = solve_there(m, b, x0, without_history, context);
     if (!result.ok()) return result.status();
@@ -281,7 +283,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     solved.result = *std::move(result);
   }
   if (ladder != nullptr && !straight) {
-    solved.rung = LearnedRung{ladder->rung, false};
+    solved.rung = ladder->rung;
     if (kernels::MayClimb(solved.result)) {
       context = bridge.context(static_cast<int>(index));
       if (in_order == nullptr) {

@@ -350,7 +350,7 @@ TEST_F(FsaiAdapterTest, KeysFollowWhatTheyStandFor) {
 TEST_F(FsaiAdapterTest, ARungToStartAtTakesNoRhsThatIsNotFinite) {
   const auto a = Prepare(Banded(9));
   EngineAdapter::Ladder ladder;
-  ladder.rung = kernels::RungKind::kDenseLu;
+  ladder.rung.kind = kernels::RungKind::kDenseLu;
   ladder.straight = true;
   kernels::SolveOptions options;
   options.method = kernels::Method::kBicgstab;

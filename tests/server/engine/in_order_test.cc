@@ -76,7 +76,7 @@ class InOrderTest : public testing::Test {
                       kernels::RungKind rung, Job& job, const kernels::NullSpace* space = nullptr) {
     EngineAdapter::Ladder ladder;
     ladder.asked = {.method = kernels::Method::kAuto, .rtol = kRtol};
-    ladder.rung = rung;
+    ladder.rung = {rung};
     ladder.what = "the first";
     ladder.straight = rung != kernels::RungKind::kBottom && m == nullptr;
     if (m != nullptr) ladder.engine = m->kind();
@@ -184,7 +184,7 @@ TEST_F(InOrderTest, RefusalsNameTheCallersIndices) {
   std::vector<double> b = Rhs(*a);
   b[77] = std::nan("");
   EngineAdapter::Ladder ladder;
-  ladder.rung = kernels::RungKind::kFsai;
+  ladder.rung.kind = kernels::RungKind::kFsai;
   const auto m = Fsai(*a);
   const auto refused = adapter_.Solve(a, m, b, {}, {.method = kernels::Method::kCg},
                                       {.device = "cpu"}, *RunningJob(), &ladder);

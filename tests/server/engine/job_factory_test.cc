@@ -704,6 +704,43 @@ TEST_F(FsaiWorkbenchTest, FindsAScalingAnewForAnyEngine) {
   expect_anew(Spec(v1::ENGINE_KIND_JACOBI), v1::SCALING_EQUILIBRATE);
 }
 
+// What solved A scaled is begun with, of A scaled, as often as it serves.
+TEST_F(FsaiWorkbenchTest, AutoBeginsAgainWithAScaledMatrix) {
+  constexpr int64_t kN = 600;
+  const kernels::CscMatrix banded = Banded(kN);
+  kernels::CscMatrix a = banded;
+  a.col_ptr.resize(1);
+  size_t to = 0;
+  for (int64_t k = 0; k < kN; ++k) {
+    const int64_t j = kN - 1 - k;
+    for (int64_t p = banded.col_ptr[j]; p < banded.col_ptr[j + 1]; ++p, ++to) {
+      a.row_idx[to] = banded.row_idx[p];
+      a.values[to] = std::ldexp(banded.values[p], static_cast<int>(7 * a.row_idx[to] % 81 - 40));
+    }
+    a.col_ptr.push_back(static_cast<int64_t>(to));
+  }
+  const auto matrix = Put(std::move(a));
+  std::vector<double> b(kN, 0.0);
+  const kernels::CscMatrix& csc = matrix.value->csc;
+  for (size_t p = 0; p < csc.values.size(); ++p) b[csc.row_idx[p]] += csc.values[p];
+  for (int turn = 0; turn < 4; ++turn) {
+    auto request = Solve(matrix);
+    request.spec = Spec(v1::ENGINE_KIND_AUTO);
+    request.solve.options.method = kernels::Method::kAuto;
+    request.b.assign(b.begin(), b.end());
+    const auto outcome = Solved(*fsai_bench_->StartSolve(std::move(request)));
+    ASSERT_TRUE(outcome);
+    const v1::SolveDone& done = outcome->done;
+    EXPECT_EQ(done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
+    if (turn == 0) {
+      EXPECT_GT(done.rungs_size(), 1);
+    } else {
+      EXPECT_EQ(done.rungs_size(), 0) << turn << ": " << done.rungs(0).what();
+      EXPECT_NE(done.quality().scaling(), v1::SCALING_NONE);
+    }
+  }
+}
+
 TEST_F(FsaiWorkbenchTest, WhereThereIsNothingToFindAnewItIsTheSameBuild) {
   const auto a = Put(Banded(40));
   for (const auto engine : {v1::ENGINE_KIND_FSAI, v1::ENGINE_KIND_STATIC_SPAI}) {
