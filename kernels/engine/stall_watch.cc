@@ -30,27 +30,35 @@ void StallWatch::OnResidual(const ResidualPoint& point) {
     }
     next_->OnResidual(told);
   }
-  if (ask_first_look_ != nullptr && point.iteration >= kLeastLook) {
-    first_look_ = look_ = std::exchange(ask_first_look_, nullptr)();
-  }
   if (point.rhs != rhs_) {
     rhs_ = point.rhs;
-    look_ = first_look_;
+    look_ = ask_first_look_ != nullptr ? kLeastLook : first_look_;
     best_ = best_at_half_ = 1;
   }
   if (point.relative_residual < best_) best_ = point.relative_residual;
-  const bool asked = ask_first_look_ == nullptr;
-  if (point.iteration <= (asked ? look_ : kLeastLook) / 2) best_at_half_ = best_;
-  if (!asked || look_ == 0 || point.iteration < look_) return;
-  const double rate = std::log(best_at_half_ / best_) / (static_cast<double>(look_) / 2);
-  const double needed = std::log(best_ / rtol_);
-  const auto done = static_cast<double>(point.iteration);
-  if (needed > rate * std::min(kPatience * done, budget_ - done)) {
+  if (point.iteration <= look_ / 2) best_at_half_ = best_;
+  if (look_ == 0 || point.iteration < look_) return;
+  const bool in_sight = InSight(point.iteration);
+  // What stands behind costs a prediction, which a solve that ends soon does without.
+  if (!in_sight && ask_first_look_ != nullptr) {
+    first_look_ = std::exchange(ask_first_look_, nullptr)();
+    const int64_t looked = std::exchange(look_, first_look_);
+    if (look_ == 0 || look_ > looked) return;
+  }
+  if (!in_sight) {
     stalled_ = true;
     own_.Request(StopReason::kCancelled);
   }
   best_at_half_ = best_;
   look_ *= 2;
+}
+
+// By what the last half of the iterations brought.
+bool StallWatch::InSight(int64_t iteration) const {
+  const double rate = std::log(best_at_half_ / best_) / (static_cast<double>(look_) / 2);
+  const double needed = std::log(best_ / rtol_);
+  const auto done = static_cast<double>(iteration);
+  return needed <= rate * std::min(kPatience * done, budget_ - done);
 }
 
 }  // namespace spaid::kernels

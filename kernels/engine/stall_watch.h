@@ -27,9 +27,10 @@ class StallWatch final : public ProgressSink {
     std::vector<double> unit;
   };
 
-  // `rtol`: of the watched solve. `first_look`: iterations, asked for after
-  // kLeastLook of them, by the solving thread; null, or 0: the solve is never stopped. `budget`:
-  // iterations that it may take. `next`: borrowed; may be null. `stop`: of the whole ladder.
+  // `rtol`: of the watched solve. `first_look`: iterations, asked for by the solving thread when
+  // the end is not in sight after kLeastLook of them, or twice, four times as many; null, or 0: the
+  // solve is never stopped. `budget`: iterations that it may take. `next`: borrowed; may be null.
+  // `stop`: of the whole ladder.
   StallWatch(double rtol, std::function<int64_t()> first_look, int64_t budget, ProgressSink* next,
              const StopToken& stop, Numbering numbering = {});
 
@@ -48,8 +49,10 @@ class StallWatch final : public ProgressSink {
   const Numbering numbering_;
   StopSource own_;
   bool stalled_ = false;
+  bool InSight(int64_t iteration) const;
+
   int32_t rhs_ = -1;
-  int64_t look_ = 0;
+  int64_t look_ = kLeastLook;  // of those before it was asked, too
   double best_ = 0, best_at_half_ = 0;
 };
 

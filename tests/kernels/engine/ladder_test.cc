@@ -390,6 +390,26 @@ TEST(StallWatch, LetsASteadySolveEnd) {
   EXPECT_FALSE(watch.stalled());
 }
 
+TEST(StallWatch, AsksWhatIsBehindWhereTheEndIsNotInSight) {
+  int asked = 0;
+  const auto look = [&asked] {
+    ++asked;
+    return int64_t{60};
+  };
+  StallWatch steady(1e-8, look, 10000, nullptr, {});
+  for (int i = 0; i <= 100; ++i) steady.OnResidual({0, i, std::pow(10.0, -0.08 * i)});
+  EXPECT_EQ(asked, 0);
+  // It comes to a halt at iteration 100: at 200 that is seen.
+  StallWatch halting(1e-8, look, 10000, nullptr, {});
+  int i = 0;
+  while (i < 1000 && !halting.stalled()) {
+    ++i;
+    halting.OnResidual({0, i, std::pow(10.0, -0.04 * std::min(i, 100))});
+  }
+  EXPECT_EQ(asked, 1);
+  EXPECT_EQ(i, 200);
+}
+
 TEST(StallWatch, ABudgetThatDoesNotSufficeIsNotSpent) {
   StallWatch watch(1e-8, [] { return int64_t{100}; }, 350, nullptr, {});
   for (int i = 0; i <= 100; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 50.0)});
