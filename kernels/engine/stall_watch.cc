@@ -43,6 +43,7 @@ void StallWatch::OnResidual(const ResidualPoint& point) {
   if (!in_sight && ask_first_look_ != nullptr) {
     first_look_ = std::exchange(ask_first_look_, nullptr)();
     const int64_t looked = std::exchange(look_, first_look_);
+    if (point.iteration <= look_ / 2) best_at_half_ = best_;
     if (look_ == 0 || look_ > looked) return;
   }
   if (!in_sight) {
