@@ -76,8 +76,8 @@ class Ladder {
 
   Result<LadderResult> Run(SolveResult solved, Rung first) {
     Begin(std::move(solved));
-    positive_ = TakenForPositive(c_) && !SawIndefinite(best_);
     const RungKind start = first.kind;
+    positive_ = MayBePositive(start) && !SawIndefinite(best_);
     const bool scaled = first.scaled;
     first.relative_residual = Worst();
     if (first.left.empty()) first.left = WhyLeft(best_, /*stalled=*/true);
@@ -96,7 +96,7 @@ class Ladder {
     }
     for (RhsResult& rhs : none.rhs) rhs.outcome = Outcome::kStagnated;
     Begin(std::move(none));
-    positive_ = TakenForPositive(c_);
+    positive_ = MayBePositive(start);
     return Rise(start, std::nullopt, false);
   }
 
@@ -111,6 +111,11 @@ class Ladder {
     }
     residual_ = Residuals(x_);
     r_norm_ = Norms(residual_);
+  }
+
+  // Rungs that serve an indefinite A alone tell that it is so, where they are begun with.
+  bool MayBePositive(RungKind start) const {
+    return TakenForPositive(c_) && start != RungKind::kMinres && start != RungKind::kStaticSpai;
   }
 
   // Enters the rungs from `start` up, then those below it. `entered`: the one that was, before; it
