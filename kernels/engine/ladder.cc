@@ -272,7 +272,7 @@ class Ladder {
     return rung.scaled && !scaling_->identity() ? CscView(scaled_) : c_.a;
   }
 
-  // What stands for A⁻¹ in a rung's iterations; both null: nothing.
+  // Stands for A⁻¹ in a rung's iterations; both null: nothing does.
   struct Made {
     std::shared_ptr<const Preconditioner> m;
     std::shared_ptr<const DenseLu> lu;

@@ -137,7 +137,7 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 //   - LU factors of A as a dense matrix, with GMRES; before adaptive FSAI or dynamic SPAI
 //     where these are predicted to cost more;
 //   - at last what came closest once more, without a watch, by GMRES whose cycles grow.
-// Where `first` is not the bottom, the rungs under it come behind those over it.
+// Rungs below `first` come behind those over it, but for a `first` that is the bottom.
 // All but FSAI are of A equilibrated, or matched and scaled, where that changes A
 // (kernels/sparse/scaling.h). Builds run on context.device, solves as LadderCase says. A rung whose
 // build fails, or for which there is no memory, is left with that error. A stop is an outcome, as

@@ -39,7 +39,7 @@ void StallWatch::OnResidual(const ResidualPoint& point) {
   if (point.iteration <= look_ / 2) best_at_half_ = best_;
   if (look_ == 0 || point.iteration < look_) return;
   const bool in_sight = InSight(point.iteration);
-  // What stands behind costs a prediction, which a solve that ends soon does without.
+  // The answer takes a prediction, which a solve that ends soon does without.
   if (!in_sight && ask_first_look_ != nullptr) {
     first_look_ = std::exchange(ask_first_look_, nullptr)();
     const int64_t looked = std::exchange(look_, first_look_);

@@ -73,7 +73,7 @@ struct InOrder;     // in_order.h
 struct ParsedSpec;  // resolved_build.h
 struct ResolvedBuild;
 
-// What is kept of a pattern, one of the two: a plan of a spec, or the order of a solve's unknowns.
+// Kept of a pattern, one of the two: a plan of a spec, or the order of a solve's unknowns.
 struct KeptPlan {
   std::shared_ptr<const kernels::Plan> plan;
   kernels::UnknownOrder order = {};

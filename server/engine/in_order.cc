@@ -29,7 +29,7 @@ std::unique_ptr<InOrder> EngineAdapter::PutInOrder(
     const kernels::Context& context) const {
   const TimePoint start = options_.clock->Now();
   const int threads = kernels::ResolveThreads(context.threads);
-  // What is refused is told by the caller's indices: of b and x, and of an M asked for in fp32.
+  // Refusals name the caller's indices: of b and x, and of an M asked for in fp32.
   if ((m != nullptr && options.m_storage == kernels::Storage::kFp32) ||
       !kernels::CheckSolveInput(a.n(), a.n(), b, x, options).ok() ||
       !kernels::Reordered::Pays(a.csc, threads)) {

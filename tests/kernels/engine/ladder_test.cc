@@ -196,7 +196,7 @@ TEST(Ladder, SymmetricAndIndefiniteIsMinres) {
   EXPECT_EQ(found.rungs[0].method, Method::kCg);
   EXPECT_EQ(found.rungs[1].method, Method::kMinres) << "no FSAI any more";
   EXPECT_EQ(found.solved.rhs[0].outcome, Outcome::kConverged);
-  // What that came to is what it is begun with.
+  // The rung that it came to is begun with.
   Case again(Shifted(12, 2.0));
   EXPECT_EQ(again.ClimbFrom(RungKind::kMinres).rungs[0].method, Method::kMinres);
 }

@@ -1,4 +1,4 @@
-// What tests of the job factory share: one over the fake engine, with stores and a scheduler.
+// Shared by tests of the job factory: one over the fake engine, with stores and a scheduler.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -111,7 +111,7 @@ TEST_F(RealEngineTest, FindsAScalingAnewForAnyEngine) {
   expect_anew(Spec(v1::ENGINE_KIND_JACOBI), v1::SCALING_EQUILIBRATE);
 }
 
-// What solved A scaled is begun with, of A scaled, as often as it serves.
+// A rung of A scaled is begun with, of A scaled, as often as it serves.
 TEST_F(RealEngineTest, AutoBeginsAgainWithAScaledMatrix) {
   constexpr int64_t kN = 600;
   const kernels::CscMatrix banded = Banded(kN);

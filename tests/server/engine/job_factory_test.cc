@@ -281,7 +281,7 @@ TEST_F(JobFactoryTest, AutoBeginsWithWhatSolvedThePatternBefore) {
   const auto ticket = StartBuild(next, Spec(v1::ENGINE_KIND_AUTO));
   ASSERT_TRUE(ticket.ok() && ticket->ready) << ticket.status();
   EXPECT_EQ(ticket->ready->handle, known.preconditioner());
-  // Where it solves it no more, what does is begun with.
+  // It solves it no more: the rung that does is begun with.
   engine_.break_solves = 100;
   EXPECT_EQ(solve(next).outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
   EXPECT_EQ(solve(next).choice().reason(), "dense LU: it solved an earlier system on this pattern");
