@@ -166,16 +166,13 @@ class Engine {
   // Does a small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST, and other words of CUDA's.
   virtual Status Probe(int device) const = 0;
 
-  // kAuto becomes something concrete that can be built, by a documented rule (auto_engine.cc,
-  // engine_choice.cc); kNone where nothing can (a column of A stores no entry, or no diagonal entry
-  // and the method is CG or MINRES). Never FSAI where A is not symmetric with a positive diagonal,
-  // never static SPAI for CG or MINRES, and never dynamic SPAI, of which nobody knows before it is
-  // grown what it will gain; the reason names what was second, with its predicted cost. Options of
-  // engines not chosen are reset, so that equal builds have equal resolved specs; where that drops
-  // what the caller of kAuto gave, `user_pattern` (may be null) included, the reason says so. Costs
-  // are predicted for spec.backend, which need not be here, and of the CPU for context.threads.
+  // kAuto becomes the bottom of AUTO's ladder (auto_engine.cc, ladder.h): Jacobi; kNone where that
+  // cannot be built (a column of A stores no entry, an entry of the diagonal cannot be inverted) or
+  // is not positive definite and the method is MINRES; static SPAI on a `user_pattern` (may be null)
+  // where the method takes it. Options of engines not chosen are reset, so that equal builds have
+  // equal resolved specs; where that drops what the caller of kAuto gave, the reason says so.
   // Errors: INVALID_ARGUMENT for options out of range (field named);
-  // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern; kAuto also those of Estimate.
+  // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern.
   virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
                                        const Diagnosis& diagnosis, const PatternView* user_pattern,
                                        const Context& context) const = 0;
