@@ -168,9 +168,9 @@ class Engine {
 
   // kAuto becomes the bottom of AUTO's ladder (auto_engine.cc, ladder.h): Jacobi; kNone where that
   // cannot be built (a column of A stores no entry, an entry of the diagonal cannot be inverted) or
-  // is not positive definite and the method is MINRES; static SPAI on a `user_pattern` (may be null)
-  // where the method takes it. Options of engines not chosen are reset, so that equal builds have
-  // equal resolved specs; where that drops what the caller of kAuto gave, the reason says so.
+  // is not positive definite and the method is MINRES; static SPAI on a `user_pattern` (may be
+  // null) where the method takes it. Options of engines not chosen are reset, so that equal builds
+  // have equal resolved specs; where that drops what the caller of kAuto gave, the reason says so.
   // Errors: INVALID_ARGUMENT for options out of range (field named);
   // FAILED_PRECONDITION/VALUES_NEEDED for kAuto on a pattern.
   virtual Result<ResolvedSpec> Resolve(const PreconditionerSpec& spec, const CscView& a,
