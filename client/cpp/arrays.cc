@@ -167,6 +167,9 @@ std::optional<Error> CheckSpans(const CscView& a) {
   if (a.n < 1 || a.n > kMaxN) {
     return Mismatch("n", std::to_string(a.n) + " is not in 1 .. " + std::to_string(kMaxN));
   }
+  if (!a.col_ptr.empty() && !a.col_ptr_32.empty()) {
+    return Mismatch("col_ptr_32", "pointers are given twice, with 64 and with 32 bits; give one");
+  }
   if (static_cast<int64_t>(a.col_ptr.size()) != a.n + 1) {
     return Mismatch("col_ptr", "has " + std::to_string(a.col_ptr.size()) +
                                    " elements, n + 1 = " + std::to_string(a.n + 1) + " are needed");
@@ -183,6 +186,13 @@ std::optional<Error> CheckSpans(const CscView& a) {
   return std::nullopt;
 }
 
+WidePointers::WidePointers(const CscView& a)
+    : copy_(a.col_ptr_32.begin(), a.col_ptr_32.end()), view_(a) {
+  if (a.col_ptr_32.empty() || !a.col_ptr.empty()) return;  // both: CheckSpans refuses
+  view_.col_ptr = copy_;
+  view_.col_ptr_32 = {};
+}
+
 bool IsPattern(const CscView& a) {
   return a.values.empty() && a.values_f32.empty() && !a.row_idx.empty();
 }
@@ -193,10 +203,10 @@ std::array<int64_t, 2> Sizes(const CscView& a) {
   return {a.n, static_cast<int64_t>(a.row_idx.size())};
 }
 
-// Nothing where the arrays are not a canonical CSC. Each block of rows is read from memory once.
+// Nothing where the arrays are not canonical. Each block of indices is read from memory once.
 std::optional<std::string> PatternDigest(const CscView& a) {
   const size_t nnz = a.row_idx.size();
-  if (a.by_rows || a.col_ptr.front() != 0 || a.col_ptr.back() != static_cast<int64_t>(nnz) ||
+  if (a.col_ptr.front() != 0 || a.col_ptr.back() != static_cast<int64_t>(nnz) ||
       !std::is_sorted(a.col_ptr.begin(), a.col_ptr.end())) {
     return std::nullopt;
   }
@@ -253,9 +263,12 @@ std::optional<v1::MatrixDigest> Digest(const CscView& a) {
   return digest;
 }
 
-bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest) {
-  std::future<std::string> values =
-      HashValues(a, [&stop](const CscView& of) { return HashOfValues(of, Sha256(stop)); });
+bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest,
+               bool pattern_alone) {
+  std::future<std::string> values;
+  if (!pattern_alone) {
+    values = HashValues(a, [&stop](const CscView& of) { return HashOfValues(of, Sha256(stop)); });
+  }
   Sha256 pattern(stop);
   const std::array<int64_t, 2> sizes = Sizes(a);
   pattern.Add(std::as_bytes(std::span(sizes)));

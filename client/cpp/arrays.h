@@ -44,17 +44,31 @@ extern template class ArraySink<double>;
 // server checks the entries.
 std::optional<Error> CheckSpans(const CscView& a);
 
+// `a` with 64-bit pointers: its own, or a copy. Lives as long as the view is used.
+class WidePointers {
+ public:
+  explicit WidePointers(const CscView& a);
+  WidePointers(const WidePointers&) = delete;
+  WidePointers& operator=(const WidePointers&) = delete;
+  const CscView& view() const { return view_; }
+
+ private:
+  std::vector<int64_t> copy_;
+  CscView view_;
+};
+
 // Returns true for a matrix that leaves out its values; a matrix without entries is not a pattern.
 bool IsPattern(const CscView& a);
 
-// Returns the XXH3 digests of the matrix as the server will store it; none if the arrays are not a
-// canonical CSC (by rows, unsorted, duplicates, broken pointers): the server would store other
-// arrays.
+// Returns the XXH3 digests of the arrays, by columns those of the matrix as the server will store
+// it; none if they are not canonical (unsorted, duplicates, broken pointers): the server would
+// store others.
 std::optional<v1::MatrixDigest> Digest(const CscView& a);
 
-// Adds SHA-256 of the same bytes to the result of Digest(a), in some six times its time. False:
-// stopped before the end, and nothing is added.
-bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest);
+// Adds SHA-256 of the same bytes to the result of Digest(a), in some six times its time; or, of the
+// pattern alone. False: stopped before the end, and nothing is added.
+bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest,
+               bool pattern_alone = false);
 
 // Returns zlib's CRC-32 of `bytes`, continued from `crc`, that of the bytes before them.
 uint32_t Crc32(std::span<const std::byte> bytes, uint32_t crc = 0);

@@ -66,6 +66,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
           result->timings = FromProto(response.done().timings());
           break;
         case v1::BuildPreconditionerResponse::kMatrix:
+        case v1::BuildPreconditionerResponse::kNeed:
         case v1::BuildPreconditionerResponse::EVENT_NOT_SET:
           break;
       }

@@ -22,16 +22,9 @@ using internal::Repeat;
 constexpr int kPageSize = 200;
 constexpr size_t kMaxPages = 100'000;
 constexpr size_t kMaxListBytes = size_t{256} << 20;
-// Uploads of one matrix in one call: the first, and again each time the server evicted it
+// Uploads of one matrix in one call: the first, and once more where the server has lost it
 // meanwhile.
-constexpr int kMaxUploads = 3;
-
-// The matrix gave way to others; not, say, the preconditioner that the call names, too.
-bool IsEvicted(const Error& error, const std::string& handle) {
-  return error.code == Code::kNotFound && error.reason == "HANDLE_EVICTED" &&
-         std::find(error.metadata.begin(), error.metadata.end(),
-                   std::pair<std::string, std::string>("handle", handle)) != error.metadata.end();
-}
+constexpr int kMaxUploads = 2;
 
 void Add(const Timings& upload, Timings& timings) {
   timings.upload_ms += upload.upload_ms;
@@ -67,6 +60,13 @@ std::optional<Error> AllPages(Page page, Add add) {
 
 }  // namespace
 
+bool internal::IsGone(const Error& error, const std::string& handle) {
+  return error.code == Code::kNotFound &&
+         (error.reason == "HANDLE_EVICTED" || error.reason == "HANDLE_UNKNOWN") &&
+         std::find(error.metadata.begin(), error.metadata.end(),
+                   std::pair<std::string, std::string>("handle", handle)) != error.metadata.end();
+}
+
 Client::Client(ClientOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {}
 Client::~Client() = default;
 Client::Client(Client&&) noexcept = default;
@@ -84,6 +84,17 @@ Expected<MatrixInfo> Client::Upload(const CscView& a, const std::string& label,
                                     const CallOptions& options, Timings* timings) {
   Timings unwanted;
   return impl_->Upload(a, label, Call(options), timings ? *timings : unwanted);
+}
+
+Expected<MatrixInfo> Client::UploadValues(const std::string& same_pattern_as, const CscView& a,
+                                          const std::string& label, const CallOptions& options,
+                                          Timings* timings) {
+  const Call call(options);
+  Timings unwanted;
+  Timings& told = timings ? *timings : unwanted;
+  Expected<MatrixInfo> stored = impl_->Upload(a, label, call, told, same_pattern_as);
+  if (stored.ok() || !internal::IsGone(stored.error(), same_pattern_as)) return stored;
+  return impl_->Upload(a, label, call, told);
 }
 
 Expected<MatrixInfo> Client::Impl::GetMatrix(const std::string& name, const Call& call) {
@@ -141,7 +152,7 @@ Expected<BuildResult> Client::Build(const CscView& a, const PreconditionerSpec& 
     if (!matrix.ok()) return matrix.error();
     Expected<BuildResult> result = impl_->Build(matrix->name, spec, fetch_result, call);
     if (result.ok()) Add(timings, result->timings);
-    if (result.ok() || !IsEvicted(result.error(), matrix->name) || upload == kMaxUploads)
+    if (result.ok() || !internal::IsGone(result.error(), matrix->name) || upload == kMaxUploads)
       return result;
   }
 }
@@ -208,7 +219,7 @@ Expected<SolveResult> Client::Solve(const std::string& matrix, std::span<const d
   const Call call(options);
   Expected<int64_t> n = impl_->Order(matrix, call);
   if (!n.ok()) return n.error();
-  return impl_->Solve(matrix, *n, b, solve, call);
+  return impl_->Solve({.matrix = matrix}, *n, b, solve, call);
 }
 
 Expected<SolveResult> Client::Solve(const CscView& a, std::span<const double> b,
@@ -218,9 +229,9 @@ Expected<SolveResult> Client::Solve(const CscView& a, std::span<const double> b,
     Timings timings;
     Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
     if (!matrix.ok()) return matrix.error();
-    Expected<SolveResult> result = impl_->Solve(matrix->name, a.n, b, solve, call);
+    Expected<SolveResult> result = impl_->Solve({.matrix = matrix->name}, a.n, b, solve, call);
     if (result.ok()) Add(timings, result->timings);
-    if (result.ok() || !IsEvicted(result.error(), matrix->name) || upload == kMaxUploads)
+    if (result.ok() || !internal::IsGone(result.error(), matrix->name) || upload == kMaxUploads)
       return result;
   }
 }

@@ -12,8 +12,10 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "client/cpp/call.h"
+#include "client/cpp/chunk_source.h"
 #include "client/cpp/errors.h"
 #include "client/cpp/retry.h"
 #include "spaid/client.h"
@@ -25,6 +27,17 @@
 
 namespace spaid {
 
+namespace internal {
+
+// Describes `a` without digests; the spans are checked.
+v1::MatrixHeader MatrixHeaderOf(const CscView& a, const std::string& label);
+std::vector<OutgoingArray> ArraysOf(const CscView& a);
+
+// Returns true if `error` says that this handle is gone: evicted, or of another life of the daemon.
+bool IsGone(const Error& error, const std::string& handle);
+
+}  // namespace internal
+
 struct Client::Impl {
   explicit Impl(ClientOptions given);
 
@@ -32,11 +45,18 @@ struct Client::Impl {
   using Repeat = internal::Repeat;
 
   // Each runs to its end, with all attempts, within the call's deadline.
+  // `same_pattern_as`: the handle of a matrix whose pattern `a` has: its values alone are sent.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label, const Call& call,
-                              Timings& timings);
+                              Timings& timings, const std::string& same_pattern_as = "");
   Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
                               bool fetch_result, const Call& call);
-  Expected<SolveResult> Solve(const std::string& matrix, int64_t n, std::span<const double> b,
+  // Solves with a stored matrix, or with one that comes along, whose pattern may be a stored one's.
+  struct Source {
+    std::string matrix;          // its handle, if it is stored; else, if set, that of one with its
+                                 // pattern: the values of `a` alone are sent
+    const CscView* a = nullptr;  // null: it is stored
+  };
+  Expected<SolveResult> Solve(const Source& source, int64_t n, std::span<const double> b,
                               const SolveOptions& options, const Call& call);
   Expected<CscMatrix> Download(const std::string& preconditioner, const Call& call);
   // Reports the events after `last_event`, which advances with each, also if a callback throws;

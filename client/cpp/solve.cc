@@ -1,5 +1,5 @@
-// Client::Solve by handle: header, right-hand sides, initial guess and null vectors up; events,
-// solution, outcomes down.
+// Client::Solve: header, right-hand sides, initial guess and null vectors up, or the matrix, too,
+// or its values; events, solution, outcomes down.
 #include <optional>
 #include <string>
 #include <utility>
@@ -48,11 +48,9 @@ Expected<int32_t> CountNullVectors(int64_t n, const SolveOptions& options) {
   return static_cast<int32_t>(length / n);
 }
 
-v1::SolveHeader Header(const std::string& matrix, int32_t rhs_count, int32_t null_vectors,
-                       const SolveOptions& options, const CallOptions& call,
-                       const v1::JobLimits& limits) {
+v1::SolveHeader Header(int32_t rhs_count, int32_t null_vectors, const SolveOptions& options,
+                       const CallOptions& call, const v1::JobLimits& limits) {
   v1::SolveHeader header;
-  header.set_matrix(matrix);
   if (!options.preconditioner.empty()) {
     header.set_preconditioner(options.preconditioner);
   } else {
@@ -114,9 +112,13 @@ Expected<SolveResult> Assemble(const v1::SolveDone& done, int32_t rhs_count,
 
 }  // namespace
 
-Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
-                                          std::span<const double> b, const SolveOptions& solve,
-                                          const Call& call) {
+Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span<const double> b,
+                                          const SolveOptions& solve, const Call& call) {
+  const WidePointers wide(of.a != nullptr ? *of.a : CscView{});
+  const CscView& a = wide.view();
+  if (of.a != nullptr) {
+    if (auto error = CheckSpans(a)) return *std::move(error);
+  }
   Expected<v1::JobLimits> limits = call.Limits();
   if (!limits.ok()) return limits.error();
   Expected<int32_t> rhs_count = CountRightHandSides(n, b, solve.initial_guess);
@@ -124,16 +126,39 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
   Expected<int32_t> null_vectors = CountNullVectors(n, solve);
   if (!null_vectors.ok()) return null_vectors.error();
   v1::SolveRequest header_request;
-  *header_request.mutable_header() =
-      Header(matrix, *rhs_count, *null_vectors, solve, call.options(), *limits);
+  v1::SolveHeader& header = *header_request.mutable_header();
+  header = Header(*rhs_count, *null_vectors, solve, call.options(), *limits);
+  // Values of a known pattern follow at once; of an unknown matrix the server says what it needs.
+  const bool values_alone = of.a != nullptr && !of.matrix.empty();
+  const bool asks = of.a != nullptr && !values_alone && options.send_digests;
+  if (of.a == nullptr) {
+    header.set_matrix(of.matrix);
+  } else {
+    v1::MatrixHeader& matrix = *header.mutable_inline_matrix();
+    matrix = MatrixHeaderOf(a, "");
+    if (values_alone) matrix.set_same_pattern_as(of.matrix);
+    matrix.set_wait_for_need(asks);
+    if (auto digest = asks ? Digest(a) : std::nullopt) {
+      if (!AddSha256(a, call.stop(), *digest)) return call.Stopped();
+      *(a.by_rows ? matrix.mutable_sent_digest() : matrix.mutable_digest()) = *std::move(digest);
+    }
+  }
 
   auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
-    ChunkSource source({Outgoing(v1::ARRAY_KIND_RHS, b),
-                        Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess),
-                        Outgoing(v1::ARRAY_KIND_NULL_SPACE, solve.null_vectors)},
-                       options.chunk_bytes, options.send_checksums);
-    source.WantAll();
-    bool header_sent = false;
+    std::vector<OutgoingArray> arrays{Outgoing(v1::ARRAY_KIND_RHS, b),
+                                      Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess),
+                                      Outgoing(v1::ARRAY_KIND_NULL_SPACE, solve.null_vectors)};
+    const size_t vectors = arrays.size();
+    if (of.a != nullptr) {
+      for (OutgoingArray& array : ArraysOf(a)) arrays.push_back(std::move(array));
+    }
+    ChunkSource source(arrays, options.chunk_bytes, options.send_checksums);
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      const bool now =
+          k < vectors || (values_alone ? arrays[k].kind == v1::ARRAY_KIND_VALUES : !asks);
+      if (now && arrays[k].count() > 0) source.Want(arrays[k].kind, 0, arrays[k].count());
+    }
+    bool header_sent = false, answered = !asks;
     JobFollower follower(call);
     ArraySink<double> solution(v1::ARRAY_KIND_SOLUTION, static_cast<int64_t>(b.size()));
     std::optional<v1::SolveDone> done;
@@ -145,9 +170,9 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
         request = Serialized(header_request);
         return Feed::kMessage;
       }
-      // b is not empty, and kLast follows the last chunk.
+      if (source.Empty()) return answered ? Feed::kEnd : Feed::kLater;
       request = source.Next(v1::SolveRequest::kChunkFieldNumber);
-      return source.Empty() ? Feed::kLast : Feed::kMessage;
+      return source.Empty() && answered ? Feed::kLast : Feed::kMessage;
     };
     auto take = [&](const v1::SolveResponse& response) -> std::optional<Error> {
       switch (response.event_case()) {
@@ -160,6 +185,15 @@ Expected<SolveResult> Client::Impl::Solve(const std::string& matrix, int64_t n,
           break;
         case v1::SolveResponse::kDone:
           done = response.done();
+          break;
+        case v1::SolveResponse::kNeed:
+          if (std::exchange(answered, true)) break;
+          for (const v1::UploadNeed::Range& range : response.need().ranges()) {
+            if (!source.Want(range.array(), range.offset(), range.count())) {
+              return ProtocolViolation(
+                  "it needs a part of an array that the matrix does not have, or one twice");
+            }
+          }
           break;
         case v1::SolveResponse::kMatrix:
         case v1::SolveResponse::EVENT_NOT_SET:

@@ -18,7 +18,21 @@ namespace {
 
 using namespace internal;  // NOLINT(build/namespaces): our own, in our own file
 
-v1::MatrixHeader Header(const CscView& a, const std::string& label, bool send_digests) {
+// A matrix up to here is hashed before it is known that this pays: asking takes as long.
+constexpr int64_t kHashAtOnceBytes = 256 << 10;
+
+int64_t ArrayBytes(const CscView& a) {
+  return static_cast<int64_t>(a.col_ptr.size_bytes() + a.row_idx.size_bytes() +
+                              8 * std::max(a.values.size(), a.values_f32.size()));
+}
+
+v1::MatrixDigest* DigestOf(const CscView& a, v1::MatrixHeader& header) {
+  return a.by_rows ? header.mutable_sent_digest() : header.mutable_digest();
+}
+
+}  // namespace
+
+v1::MatrixHeader internal::MatrixHeaderOf(const CscView& a, const std::string& label) {
   v1::MatrixHeader header;
   header.set_n(a.n);
   header.set_nnz(static_cast<int64_t>(a.row_idx.size()));
@@ -30,21 +44,10 @@ v1::MatrixHeader Header(const CscView& a, const std::string& label, bool send_di
   }
   header.set_sort_and_sum(a.sort_and_sum);
   header.set_label(label);
-  if (send_digests) {
-    if (auto digest = Digest(a)) *header.mutable_digest() = *std::move(digest);
-  }
   return header;
 }
 
-// A matrix up to here is hashed before it is known that this pays: asking takes as long.
-constexpr int64_t kHashAtOnceBytes = 256 << 10;
-
-int64_t ArrayBytes(const CscView& a) {
-  return static_cast<int64_t>(a.col_ptr.size_bytes() + a.row_idx.size_bytes() +
-                              8 * std::max(a.values.size(), a.values_f32.size()));
-}
-
-std::vector<OutgoingArray> Arrays(const CscView& a) {
+std::vector<OutgoingArray> internal::ArraysOf(const CscView& a) {
   std::vector<OutgoingArray> arrays{Outgoing(v1::ARRAY_KIND_POINTERS, a.col_ptr),
                                     Outgoing(v1::ARRAY_KIND_INDICES, a.row_idx)};
   if (!a.values.empty()) arrays.push_back(Outgoing(v1::ARRAY_KIND_VALUES, a.values));
@@ -52,24 +55,39 @@ std::vector<OutgoingArray> Arrays(const CscView& a) {
   return arrays;
 }
 
-}  // namespace
-
-Expected<MatrixInfo> Client::Impl::Upload(const CscView& a, const std::string& label,
-                                          const Call& call, Timings& timings) {
+Expected<MatrixInfo> Client::Impl::Upload(const CscView& given, const std::string& label,
+                                          const Call& call, Timings& timings,
+                                          const std::string& same_pattern_as) {
   if (broken) return *broken;
+  const WidePointers wide(given);
+  const CscView& a = wide.view();
   if (auto error = CheckSpans(a)) return *std::move(error);
   v1::UploadMatrixRequest header_request;
   v1::MatrixHeader& header = *header_request.mutable_header();
-  header = Header(a, label, options.send_digests);
-  const auto add_sha256 = [&] { return AddSha256(a, call.stop(), *header.mutable_digest()); };
+  header = MatrixHeaderOf(a, label);
+  header.set_same_pattern_as(same_pattern_as);
+  bool has_digest = false;
+  if (options.send_digests && same_pattern_as.empty()) {
+    if (auto digest = Digest(a)) {
+      *DigestOf(a, header) = *std::move(digest);
+      has_digest = true;
+    }
+  }
+  const auto add_sha256 = [&](bool pattern_alone) {
+    return AddSha256(a, call.stop(), *DigestOf(a, header), pattern_alone);
+  };
   const bool small = ArrayBytes(a) <= kHashAtOnceBytes;
-  if (header.has_digest() && small && !add_sha256()) return call.Stopped();
+  if (has_digest && small && !add_sha256(false)) return call.Stopped();
 
   auto once = [&](grpc::ClientContext& context) -> Expected<MatrixInfo> {
-    ChunkSource source(Arrays(a), options.chunk_bytes, options.send_checksums);
-    // Without digests the server has nothing to compare: the chunks follow at once.
-    bool answered = !header.has_digest();
-    if (answered) source.WantAll();
+    ChunkSource source(ArraysOf(a), options.chunk_bytes, options.send_checksums);
+    // Without digests the server has nothing to compare: the chunks follow at once, or, of a
+    // pattern that it has, the values.
+    bool answered = !has_digest;
+    if (answered && same_pattern_as.empty()) source.WantAll();
+    if (answered && !same_pattern_as.empty() && !a.row_idx.empty()) {
+      source.Want(v1::ARRAY_KIND_VALUES, 0, header.nnz());
+    }
     bool say_header = true, known = false;
     std::optional<MatrixInfo> stored;
 
@@ -96,9 +114,11 @@ Expected<MatrixInfo> Client::Impl::Upload(const CscView& a, const std::string& l
           break;
         case v1::UploadMatrixResponse::kNeed:
           if (answered) break;  // everything is on its way already
-          if (known && header.digest().pattern_sha256().empty()) {
-            // Content of these XXH3 digests is there, or on its way: asked again by SHA-256.
-            if (!add_sha256()) return call.Stopped();
+          if ((known || response.need().pattern_known()) &&
+              DigestOf(a, header)->pattern_sha256().empty()) {
+            // Content, or a pattern, of these XXH3 digests is there, or on its way: asked again by
+            // SHA-256.
+            if (!add_sha256(!known)) return call.Stopped();
             say_header = true;
             break;
           }

@@ -156,28 +156,45 @@ void Runner::Independent(size_t worker) {
 // Each worker is a code that steps through time: one pattern, new values with every step.
 void Runner::Simulations(size_t worker) {
   std::vector<double> values;
-  std::string previous;
+  Client& client = PlaceOf(0, worker).client;
   for (bool more = true; more;) {
     Plan plan;
-    previous.clear();
+    std::optional<System> system;
     for (int64_t step = 0; step < options_.time_steps; ++step) {
       const auto ticket = Next();
       if (!ticket) {
         more = false;
         break;
       }
-      if (step == 0) plan = workload_.PlanOf(ticket->job);
+      if (step == 0) {
+        plan = workload_.PlanOf(ticket->job);
+        const CscMatrix& a = workload_.problem(plan.problem).a;
+        system.emplace(client, CscView{a.n, a.col_ptr, a.row_idx, a.values}, OptionsOf(plan));
+      }
       plan.build = false;
       plan.scale = Workload::ScaleOf(options_.seed, ticket->job);
-      RunJob(*ticket, plan, worker, values, &previous, step == 0 ? "first step" : "later steps");
+      RunJob(*ticket, plan, worker, values, &*system, step == 0 ? "first step" : "later steps");
     }
-    Tenant& tenant = tenants_[worker % tenants_.size()];
-    if (!previous.empty()) (void)tenant.connections.front()->DeleteMatrix(previous);
+    if (system && !system->matrix().empty()) (void)client.DeleteMatrix(system->matrix());
   }
 }
 
+// A closed loop's workers belong to tenants, so that a slow one holds up nobody else's.
+Runner::Place Runner::PlaceOf(int64_t job, size_t worker) const {
+  const size_t turn = options_.open_loop() ? static_cast<size_t>(job) : worker;
+  const Tenant& tenant = tenants_[turn % tenants_.size()];
+  return {tenant, *tenant.connections[turn / tenants_.size() % tenant.connections.size()]};
+}
+
+SolveOptions Runner::OptionsOf(const Plan& plan) const {
+  return {.engine = workload_.engine(plan.engine),
+          .method = options_.method,
+          .rtol = options_.rtol,
+          .max_iterations = options_.max_iterations};
+}
+
 void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
-                    std::vector<double>& values, std::string* previous, const char* step) {
+                    std::vector<double>& values, System* system, const char* step) {
   const Problem& problem = workload_.problem(plan.problem);
   values.resize(problem.a.values.size());
   for (size_t k = 0; k < values.size(); ++k) values[k] = problem.a.values[k] * plan.scale;
@@ -185,18 +202,15 @@ void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
                   .col_ptr = problem.a.col_ptr,
                   .row_idx = problem.a.row_idx,
                   .values = values};
-  // A closed loop's workers belong to tenants, so that a slow one holds up nobody else's.
-  const size_t turn = options_.open_loop() ? static_cast<size_t>(ticket.job) : worker;
-  Tenant& tenant = tenants_[turn % tenants_.size()];
-  const size_t connection = turn / tenants_.size() % tenant.connections.size();
+  const Place place = PlaceOf(ticket.job, worker);
+  Client& client = place.client;
 
   Record record;
   record.work = workload_.Describe(plan);
-  record.tenant = tenant.name;
+  record.tenant = place.tenant.name;
   record.step = step;
   record.build = plan.build;
   const Clock::time_point begin = Clock::now();
-  Client& client = *tenant.connections[connection];
   std::optional<Cancellation> cancellation;
   if (!options_.cancel.empty()) {
     const size_t k = static_cast<size_t>(ticket.job) % options_.cancel.size();
@@ -206,7 +220,7 @@ void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
         client);
   }
   record.error =
-      Send(plan, a, client, previous, begin, cancellation ? &*cancellation : nullptr, record);
+      Send(plan, a, client, system, begin, cancellation ? &*cancellation : nullptr, record);
   const Clock::time_point end = Clock::now();
   if (cancellation) record.stop_ms = cancellation->SinceMs();
   // A closed loop's values are made before its job begins.
@@ -231,7 +245,7 @@ void Runner::RunJob(const Ticket& ticket, const Plan& plan, size_t worker,
 }
 
 std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& client,
-                                  std::string* previous, Clock::time_point begin,
+                                  System* system, Clock::time_point begin,
                                   Cancellation* cancellation, Record& record) {
   const auto call_options = [&] {
     CallOptions call{.priority = options_.priority, .stop = stop_};
@@ -261,23 +275,35 @@ std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& cl
       ++record.retried;
     }
   };
+  const SolveOptions solve = OptionsOf(plan);
+  const std::vector<double>& b = workload_.problem(plan.problem).b;
+  const auto take = [&record](const SolveResult& solved) {
+    record.timings = solved.timings;
+    record.outcome = WorstOf(solved);
+  };
+  if (system != nullptr) {
+    const std::string before = system->matrix();
+    if (auto error = system->SetValues(a.values)) return error;
+    const auto solved =
+        timed(record.solve_ms, [&] { return system->Solve(b, {}, call_options()); });
+    if (!solved.ok()) return solved.error();
+    take(*solved);
+    record.bytes_up = record.timings.bytes_up;
+    record.bytes_down = record.timings.bytes_down;
+    // The next matrix takes its place on the device. An error does not matter: it may be gone.
+    if (!before.empty() && before != system->matrix()) {
+      (void)client.DeleteMatrix(before, call_options());
+    }
+    return std::nullopt;
+  }
   PreconditionerSpec spec;
-  spec.engine = workload_.engine(plan.engine);
-  SolveOptions solve{.engine = spec.engine,
-                     .method = options_.method,
-                     .rtol = options_.rtol,
-                     .max_iterations = options_.max_iterations};
+  spec.engine = solve.engine;
   for (;;) {
     Timings upload;
     const auto matrix =
         timed(record.upload_ms, [&] { return client.Upload(a, "", call_options(), &upload); });
     record.bytes_up += upload.bytes_up;
     if (!matrix.ok()) return matrix.error();
-    if (previous != nullptr && *previous != matrix->name) {
-      // The next matrix takes its place on the device. An error does not matter: it may be gone.
-      if (!previous->empty()) (void)client.DeleteMatrix(*previous, call_options());
-      *previous = matrix->name;
-    }
     std::optional<Error> error;
     if (plan.build) {
       const auto built = timed(
@@ -288,12 +314,10 @@ std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& cl
         error = built.error();
       }
     } else {
-      const std::vector<double>& b = workload_.problem(plan.problem).b;
       const auto solved = timed(
           record.solve_ms, [&] { return client.Solve(matrix->name, b, solve, call_options()); });
       if (solved.ok()) {
-        record.timings = solved->timings;
-        record.outcome = WorstOf(*solved);
+        take(*solved);
       } else {
         error = solved.error();
       }

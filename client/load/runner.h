@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "client/cpp/spaid/client.h"
+#include "client/cpp/spaid/system.h"
 #include "client/load/arrivals.h"
 #include "client/load/cancellation.h"
 #include "client/load/options.h"
@@ -58,13 +59,19 @@ class Runner {
   void Work(size_t worker);
   void Independent(size_t worker);
   void Simulations(size_t worker);
-  // Runs one job on the plan's matrix. `previous`, if set: the matrix of the step before, which the
-  // job deletes, and which becomes its own.
+  // The tenant and the connection of a job.
+  struct Place {
+    const Tenant& tenant;
+    Client& client;
+  };
+  Place PlaceOf(int64_t job, size_t worker) const;
+  SolveOptions OptionsOf(const Plan& plan) const;
+  // Runs one job on the plan's matrix. `system`, if set, is that of a simulation, whose next step
+  // this is; the matrix of the step before is deleted.
   void RunJob(const Ticket& ticket, const Plan& plan, size_t worker, std::vector<double>& values,
-              std::string* previous, const char* step);
-  std::optional<Error> Send(const Plan& plan, const CscView& a, Client& client,
-                            std::string* previous, Clock::time_point begin,
-                            Cancellation* cancellation, Record& record);
+              System* system, const char* step);
+  std::optional<Error> Send(const Plan& plan, const CscView& a, Client& client, System* system,
+                            Clock::time_point begin, Cancellation* cancellation, Record& record);
 
   const LoadOptions& options_;
   const Workload& workload_;

@@ -17,7 +17,8 @@ A row of the CSV is one run, written as it ends; a case and column that stands t
 interrupted run is gone on with by the same command. Quick solves of the daemon run thrice, in turn, and the quickest
 counts. setup_ms and solve_ms are the daemon's, of all rungs; wall_ms is the whole request without queue and transfers,
 and so has AUTO's choosing in it. `auto` has --learned=off, `auto-learned` is the second of two equal requests.
-`residual` is recomputed by SciPy, and it alone says what is solved. Peers run once, by one thread, each in a process
+`residual` is recomputed by SciPy, and it alone says what is solved; `row_residual` is the same in rows as they were
+before they were scrambled: 1e-8 of a scrambled b is ruled by a few rows, and met by an x that is none. Peers run once, by one thread, each in a process
 of its own (kernels/bench/peers/solve_peers.py says how).
 """
 import argparse
@@ -52,7 +53,7 @@ POSITIVE = {'fsai', 'afsai'}  # for symmetric matrices with a positive diagonal
 MESHES = [(kind, points) for kind in ('diffusion', 'jumps', 'convection') for points in (30000, 200000)] + [
     ('elasticity', 30000), ('elasticity', 60000)]
 FIELDS = ['case', 'n', 'nnz', 'kind', 'column', 'run', 'outcome', 'engine', 'method', 'rungs', 'iterations', 'setup_ms',
-          'solve_ms', 'wall_ms', 'residual', 'load', 'detail']
+          'solve_ms', 'wall_ms', 'residual', 'row_residual', 'load', 'detail']
 
 
 def open_text(path):
@@ -88,13 +89,23 @@ def made(path, write):
     return path
 
 
-def write_scrambled(source, path):
+def powers(rng, n):
+    return numpy.ldexp(1.0, rng.integers(-40, 41, n))
+
+
+def row_powers(name, n):
+    """The factors of the rows of case `name`: ones where it is not scrambled."""
+    return powers(numpy.random.default_rng(zlib.crc32(name.encode())), n) if name.startswith('scrambled/') else (
+        numpy.ones(n))
+
+
+def write_scrambled(name, source, path):
     a = read(source)
     n, symmetric = a.shape[0], (a != a.T).nnz == 0
-    rng = numpy.random.default_rng(zlib.crc32(os.path.basename(source).encode()))
-    powers = lambda: scipy.sparse.diags(numpy.ldexp(1.0, rng.integers(-40, 41, n)))
-    rows, left = rng.permutation(n), powers()
-    columns, right = (rows, left) if symmetric else (rng.permutation(n), powers())
+    rng = numpy.random.default_rng(zlib.crc32(name.encode()))
+    left = scipy.sparse.diags(powers(rng, n))
+    rows = rng.permutation(n)
+    columns, right = (rows, left) if symmetric else (rng.permutation(n), scipy.sparse.diags(powers(rng, n)))
     scipy.io.mmwrite(path, left @ a[rows][:, columns] @ right, precision=17,
                      symmetry='symmetric' if symmetric else 'general')
 
@@ -114,7 +125,7 @@ def cases_of(args):
     for path in real if 'scrambled' in sets else []:
         name = f'scrambled/{name_of(path)}'
         if wanted(name):
-            found[name] = made(os.path.join(args.cache, name + '.mtx'), lambda part: write_scrambled(path, part))
+            found[name] = made(os.path.join(args.cache, name + '.mtx'), lambda part: write_scrambled(name, path, part))
     for member in GALLERY[1::2] if 'gallery' in sets else []:
         family, size = member.split(':')
         if wanted(f'gallery/{member}'):
@@ -158,7 +169,7 @@ class Bench:
     def load(self, name, path):
         self.a = read(path)
         x = numpy.random.default_rng(zlib.crc32(name.encode())).uniform(-1, 1, self.a.shape[0])
-        self.b = self.a @ x
+        self.b, self.rows = self.a @ x, row_powers(name, self.a.shape[0])
         scipy.io.mmwrite(self.at('b.mtx'), self.b.reshape(-1, 1), precision=17)
         uploaded = self.ask('upload', path, '--sum-duplicates')
         self.handle, seen = uploaded['name'], uploaded['diagnosis']
@@ -170,9 +181,11 @@ class Bench:
     def unload(self):
         self.ask('matrices', self.handle, '--delete')
 
-    def residual(self, x):
+    def residuals(self, x):
         with numpy.errstate(all='ignore'):
-            return float(numpy.linalg.norm(self.b - self.a @ x) / numpy.linalg.norm(self.b))
+            r, norm = self.b - self.a @ x, numpy.linalg.norm
+            return {'residual': float(norm(r) / norm(self.b)),
+                    'row_residual': float(norm(r / self.rows) / norm(self.b / self.rows))}
 
     def own(self, column):
         """Runs an engine of the daemon, which has nothing built before."""
@@ -197,7 +210,7 @@ class Bench:
                 'rungs': ' > '.join(rung['what'] for rung in rungs), 'iterations': answer['iterations'],
                 'setup_ms': setup, 'solve_ms': answer['solve_ms'],
                 'wall_ms': answer['total_ms'] - sum(answer[f'{part}_ms'] for part in ('queue', 'upload', 'download')),
-                'residual': self.residual(scipy.io.mmread(solution).ravel()), 'detail': answer['detail'][:200]}
+                **self.residuals(scipy.io.mmread(solution).ravel()), 'detail': answer['detail'][:200]}
 
     def peer(self, column):
         if not self.peers_ready:
@@ -215,7 +228,7 @@ class Bench:
             return {'outcome': 'DIED', 'detail': ' '.join(done.stderr.split())[-200:]}
         row = {'wall_ms': 1e3 * (time.monotonic() - start), **json.loads(done.stdout.splitlines()[-1])}
         if row['outcome'] != 'REFUSED':
-            row['residual'] = self.residual(numpy.load(self.at('x.npy')))
+            row.update(self.residuals(numpy.load(self.at('x.npy'))))
         return row
 
 

@@ -6,6 +6,8 @@ import statistics
 
 RTOL = 1e-8
 SOLVED = 1.01 * RTOL  # two ways to sum a residual differ in their last digits
+# The residual in rows as they were before they were scrambled is 1e-4 at most, or 1e-2 to 1e10: then x is none.
+ROWS_SOLVED = 1e-3
 BY_HAND = {'none': ['--engine=none'], 'jacobi': ['--engine=jacobi'], 'static-spai': ['--engine=static-spai'],
            'dynamic-spai': ['--engine=dynamic-spai'],
            'dynamic-spai 20': ['--engine=dynamic-spai', '--column-tol=0.1', '--max-steps=20', '--method=gmres',
@@ -21,7 +23,7 @@ def number(row, key):
 
 
 def solved(row):
-    return number(row, 'residual') <= SOLVED
+    return number(row, 'residual') <= SOLVED and not number(row, 'row_residual') > ROWS_SOLVED
 
 
 def total(row):
@@ -92,7 +94,7 @@ def judge(path, without):
               f'{share(times, by_auto(tried))} | {statistics.median(times) if times else math.nan:.3g} |')
     for name, columns in cases.items():
         for column, row in columns.items():
-            if row['outcome'] == 'CONVERGED' and not solved(row):
+            if row['outcome'] == 'CONVERGED' and not number(row, 'residual') <= SOLVED:
                 print(f'\nNot what it says: {name}, {column}: CONVERGED, residual {row["residual"]}.')
     print('\nAUTO does not solve:')
     for name, columns in cases.items():

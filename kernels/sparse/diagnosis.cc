@@ -497,7 +497,8 @@ void LookAtRows(const CscView& a, const Scale& scale, double dense, int threads,
 
 }  // namespace
 
-Diagnosis Diagnose(const CscView& a, int threads, const ValueRange* known_range) {
+Diagnosis Diagnose(const CscView& a, int threads, const ValueRange* known_range,
+                   const int64_t* structural_rank) {
   Diagnosis d;
   d.n = a.n_cols;
   d.nnz = a.nnz();
@@ -524,7 +525,9 @@ Diagnosis Diagnose(const CscView& a, int threads, const ValueRange* known_range)
       d.zero_sum_rows.count > 0 && d.zero_sum_rows.count + d.empty_rows.count == d.n;
   d.constants_in_left_null_space =
       d.zero_sum_columns.count > 0 && d.zero_sum_columns.count + d.empty_columns.count == d.n;
-  d.structural_rank = StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
+  d.structural_rank = structural_rank != nullptr && d.explicit_zeros == 0
+                          ? *structural_rank
+                          : StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
   Explain(largest_relative, d);
   return d;
 }

@@ -85,9 +85,11 @@ struct Diagnosis {
 };
 
 // Square canonical `a`; `threads` as in Context, eight help at most; `range`: of its values, where
-// it is known already. The same for any number of threads. O(nnz) time and at most 24 n bytes of
-// scratch where the diagonal is full; else, for the structural rank, O(√n nnz) and 28 n bytes, with
-// explicit zeros 4 nnz more. Thread-safe.
-Diagnosis Diagnose(const CscView& a, int threads = 1, const ValueRange* range = nullptr);
+// it is known already; `structural_rank`: that of the pattern, or null, taken where no value is
+// zero. The same for any number of threads. O(nnz) time and at most 24 n bytes of scratch where the
+// diagonal is full; else, for the structural rank, O(√n nnz) and 28 n bytes, with explicit zeros 4
+// nnz more. Thread-safe.
+Diagnosis Diagnose(const CscView& a, int threads = 1, const ValueRange* range = nullptr,
+                   const int64_t* structural_rank = nullptr);
 
 }  // namespace spaid::kernels

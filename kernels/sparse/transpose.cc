@@ -162,6 +162,40 @@ Result<Pattern> Transpose(const PatternView& a, const Context& context) {
   return TransposeInto<Pattern>(a, context);
 }
 
+Result<TurnedRows> TurnRows(Pattern rows, const Context& context) {
+  TurnedRows turned;
+  turned.columns.n_rows = rows.n_cols;
+  turned.columns.n_cols = rows.n_rows;
+  Array<int32_t>& to = rows.row_idx;  // each index is read once, right before its place is written
+  Array<int32_t>& row_idx = turned.columns.row_idx;
+  Transposer<int32_t> transposer(rows, context);
+  StopReason stopped = transposer.Count(turned.columns.col_ptr);
+  if (stopped == StopReason::kNone) {
+    row_idx.resize(to.size());
+    stopped = transposer.Scatter([&](size_t p, size_t q, int32_t row) {
+      row_idx[q] = row;
+      to[p] = static_cast<int32_t>(q);
+    });
+  }
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "the transpose");
+  turned.to = std::move(to);
+  return turned;
+}
+
+Result<Array<int32_t>> PlacesByRows(const PatternView& columns, const Context& context) {
+  Array<int32_t> to;
+  Array<int64_t> row_ptr;
+  Transposer<int32_t> transposer(columns, context);
+  StopReason stopped = transposer.Count(row_ptr);
+  if (stopped == StopReason::kNone) {
+    to.resize(columns.row_idx.size());
+    stopped =
+        transposer.Scatter([&](size_t q, size_t p, int32_t) { to[p] = static_cast<int32_t>(q); });
+  }
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "the transpose");
+  return to;
+}
+
 CscMatrix Transpose(const CscView& a) {
   return *Transpose(a, Context{.stop = {}, .progress = nullptr, .threads = 1});
 }

@@ -40,7 +40,7 @@ Status Bad(const char* reason, std::string message) {
   return Status(StatusCode::kInvalidArgument, reason, std::move(message));
 }
 
-Status CheckDimensions(const CscMatrix& m, bool require_square) {
+Status CheckDimensions(const PatternView& m, bool require_square) {
   if (m.n_rows <= 0 || m.n_cols <= 0) {
     const bool rows = m.n_rows <= 0;
     return Bad("EMPTY_MATRIX", "the matrix is " + S(m.n_rows) + " x " + S(m.n_cols) +
@@ -63,7 +63,8 @@ Status CheckDimensions(const CscMatrix& m, bool require_square) {
 }
 
 // Everything that later loops rely on to stay inside the arrays.
-Status CheckPointers(const Array<int64_t>& ptr, int64_t n_major, int64_t nnz, const Names& names) {
+Status CheckPointers(std::span<const int64_t> ptr, int64_t n_major, int64_t nnz,
+                     const Names& names) {
   const int64_t size = static_cast<int64_t>(ptr.size());
   if (size != n_major + 1) {
     return Bad("BAD_POINTERS", std::string(names.pointers) + " has " + S(size) +
@@ -110,7 +111,7 @@ bool AllOf(int64_t n, int64_t batch, int threads, Check check) {
 }
 
 // Range, and, where `strict`, strictly increasing order. `sorted` tells the latter in either case.
-Status CheckIndices(const CscMatrix& m, int64_t n_major, int64_t n_minor,
+Status CheckIndices(const PatternView& m, int64_t n_major, int64_t n_minor,
                     const ValidationOptions& options, const Names& names, bool& sorted) {
   sorted = true;
   const bool strict = !options.sort_and_sum;
@@ -156,6 +157,22 @@ Status CheckIndices(const CscMatrix& m, int64_t n_major, int64_t n_minor,
   return Status();
 }
 
+bool AllFinite(std::span<const double> values, int threads) {
+  return AllOf(static_cast<int64_t>(values.size()), kValueBatch, threads,
+               [&](int64_t begin, int64_t end) {
+                 return RangeOf(values.subspan(Z(begin), Z(end - begin))).finite;
+               });
+}
+
+// Value number p as it came is `value`, at that place.
+Status NotFinite(int64_t p, double value, const Names& names, int64_t major, int64_t minor) {
+  return Bad("NON_FINITE_VALUE", "values[" + S(p) + "] (" + names.major + " " + S(major) + ", " +
+                                     names.minor + " " + S(minor) + ") is " +
+                                     (std::isnan(value) ? "NaN" : "infinite") +
+                                     "; every value must be finite")
+      .At("values", p);
+}
+
 Status CheckValues(const CscMatrix& m, int64_t n_major, const ValidationOptions& options,
                    const Names& names) {
   const bool pattern_only = options.pattern_only;
@@ -167,21 +184,12 @@ Status CheckValues(const CscMatrix& m, int64_t n_major, const ValidationOptions&
         .At("values", std::min(size, expected));
   }
   if (options.known.range && options.known.range->finite) return Status();
-  const std::span<const double> values = m.values;
-  if (AllOf(size, kValueBatch, options.threads, [&](int64_t begin, int64_t end) {
-        return RangeOf(values.subspan(Z(begin), Z(end - begin))).finite;
-      })) {
-    return Status();
-  }
+  if (AllFinite(m.values, options.threads)) return Status();
   for (int64_t p = 0; p < size; ++p) {
     if (std::isfinite(m.values[Z(p)])) continue;
     const auto after = std::upper_bound(m.col_ptr.begin(), m.col_ptr.begin() + n_major + 1, p);
     const int64_t j = after - m.col_ptr.begin() - 1;
-    return Bad("NON_FINITE_VALUE", "values[" + S(p) + "] (" + names.major + " " + S(j) + ", " +
-                                       names.minor + " " + S(m.row_idx[Z(p)]) + ") is " +
-                                       (std::isnan(m.values[Z(p)]) ? "NaN" : "infinite") +
-                                       "; every value must be finite")
-        .At("values", p);
+    return NotFinite(p, m.values[Z(p)], names, j, m.row_idx[Z(p)]);
   }
   return Status();
 }
@@ -295,14 +303,14 @@ Status SortAndSum(CscMatrix& m, int64_t n_major, int64_t n_minor, bool pattern_o
 Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationOptions& options) {
   const bool csr = layout == Layout::kCsr;
   const Names& names = csr ? kCsrNames : kCscNames;
-  Status status = CheckDimensions(input, options.require_square);
+  Status status = CheckDimensions(input.pattern(), options.require_square);
   if (!status.ok()) return status;
   const int64_t n_major = csr ? input.n_rows : input.n_cols;
   const int64_t n_minor = csr ? input.n_cols : input.n_rows;
   status = CheckPointers(input.col_ptr, n_major, input.nnz(), names);
   if (!status.ok()) return status;
   bool sorted = true;
-  status = CheckIndices(input, n_major, n_minor, options, names, sorted);
+  status = CheckIndices(input.pattern(), n_major, n_minor, options, names, sorted);
   if (!status.ok()) return status;
   status = CheckValues(input, n_major, options, names);
   if (!status.ok()) return status;
@@ -321,6 +329,31 @@ Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationO
     return CscMatrix{t.n_rows, t.n_cols, std::move(t.col_ptr), std::move(t.row_idx), {}};
   }
   return Transpose(CscView{rows, input.values});
+}
+
+Result<bool> CheckRows(const PatternView& rows, const ValidationOptions& options) {
+  Status status = CheckDimensions(rows, /*require_square=*/true);
+  if (!status.ok()) return status;
+  status = CheckPointers(rows.col_ptr, rows.n_rows, rows.nnz(), kCsrNames);
+  if (!status.ok()) return status;
+  bool sorted = true;
+  status = CheckIndices(rows, rows.n_rows, rows.n_cols, options, kCsrNames, sorted);
+  if (!status.ok()) return status;
+  return sorted;
+}
+
+Status CheckFinite(const CscView& a, std::span<const int32_t> to, int threads) {
+  if (AllFinite(a.values, threads)) return Status();
+  const bool by_rows = !to.empty();
+  for (int64_t p = 0; p < a.nnz(); ++p) {
+    const int64_t q = by_rows ? to[Z(p)] : p;
+    if (std::isfinite(a.values[Z(q)])) continue;
+    const auto after = std::upper_bound(a.col_ptr.begin(), a.col_ptr.end(), q);
+    const int64_t column = after - a.col_ptr.begin() - 1, row = a.row_idx[Z(q)];
+    return by_rows ? NotFinite(p, a.values[Z(q)], kCsrNames, row, column)
+                   : NotFinite(p, a.values[Z(q)], kCscNames, column, row);
+  }
+  return Status();
 }
 
 }  // namespace spaid::kernels

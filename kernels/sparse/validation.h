@@ -1,6 +1,9 @@
 // Checks the structure of untrusted matrices and brings them into canonical CSC.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/scan.h"
@@ -29,5 +32,14 @@ struct ValidationOptions {
 // decreasing, last not nnz, wrong length), INDEX_OUT_OF_RANGE, UNSORTED_INDICES, DUPLICATE_ENTRY,
 // NON_FINITE_VALUE (also after summing), EMPTY_MATRIX (n = 0), MATRIX_TOO_LARGE (n over 2^31 - 1).
 Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationOptions& options);
+
+// Validates the pattern of a square matrix that came by rows (`rows.col_ptr` are row pointers), as
+// Canonicalize does. Returns false where its rows are not sorted, or have duplicates, and
+// options.sort_and_sum takes that. `options.pattern_only` is not read.
+Result<bool> CheckRows(const PatternView& rows, const ValidationOptions& options);
+
+// Returns Canonicalize's NON_FINITE_VALUE, or OK, for `values` of a canonical pattern. `to`: empty,
+// or the values came by rows, number p of them is values[to[p]] (TurnedRows).
+Status CheckFinite(const CscView& a, std::span<const int32_t> to, int threads);
 
 }  // namespace spaid::kernels

@@ -168,6 +168,17 @@ Sha256 PatternSha256(int64_t n, std::span<const int64_t> col_ptr,
 
 Sha256 ValueSha256(std::span<const double> values) { return OfValues<Sha256Hasher>(values); }
 
+Sha256 ValueSha256(std::span<const double> values, std::span<const int32_t> places) {
+  Sha256Hasher hasher;
+  std::array<double, 4096> piece;
+  for (size_t p = 0; p < places.size(); p += piece.size()) {
+    const auto of = places.subspan(p, std::min(piece.size(), places.size() - p));
+    for (size_t k = 0; k < of.size(); ++k) piece[k] = values[static_cast<size_t>(of[k])];
+    hasher.Update(piece.data(), of.size() * sizeof(double));
+  }
+  return hasher.Finish();
+}
+
 Fingerprint PatternFingerprint(int64_t n, std::span<const int64_t> col_ptr,
                                std::span<const int32_t> row_idx) {
   return OfPattern<Fingerprinter>(n, col_ptr, row_idx);

@@ -65,6 +65,8 @@ struct Sha256 {
 // Hash the same bytes as PatternDigest and ValueDigest.
 Sha256 PatternSha256(int64_t n, std::span<const int64_t> col_ptr, std::span<const int32_t> row_idx);
 Sha256 ValueSha256(std::span<const double> values);
+// The same of the values in another order: values[places[0]], values[places[1]], …
+Sha256 ValueSha256(std::span<const double> values, std::span<const int32_t> places);
 
 // Names content within this process, four times as fast as SHA-256: Poly1305 under a key that is
 // drawn at the first use and never leaves, as no fingerprint may. Whoever does not know the key

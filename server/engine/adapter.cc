@@ -12,6 +12,7 @@
 #include "kernels/base/reasons.h"
 #include "kernels/engine/build_result.h"
 #include "kernels/sparse/preparation.h"
+#include "kernels/sparse/transpose.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
@@ -30,17 +31,18 @@ static_assert(reason::kDeviceOutOfMemory == kernels::reason::kDeviceOutOfMemory)
 constexpr int64_t kBytesPerEntry = sizeof(int32_t) + sizeof(double);
 
 // Findings of a pattern alone: as if every entry were 1, less what that says of values.
-kernels::Diagnosis DiagnosePattern(const kernels::CscMatrix& pattern, int threads) {
+kernels::Diagnosis DiagnosePattern(const kernels::PatternView& pattern, int threads) {
   kernels::Array<double> ones;
   ones.assign(pattern.row_idx.size(), 1.0);
-  kernels::Diagnosis diagnosis =
-      kernels::Diagnose(kernels::CscView{pattern.pattern(), ones}, threads);
+  kernels::Diagnosis diagnosis = kernels::Diagnose(kernels::CscView{pattern, ones}, threads);
   diagnosis.numerically_symmetric = false;
   diagnosis.max_asymmetry = 0;
   diagnosis.not_dominant_rows = {};
   diagnosis.min_abs_value = diagnosis.max_abs_value = 0;
   return diagnosis;
 }
+
+constexpr char kPreparing[] = "the validation of the matrix";
 
 absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   const kernels::StopReason reason = stop.Poll();
@@ -152,10 +154,9 @@ void EngineAdapter::MakeRoom(const std::vector<size_t>& devices, const std::stri
        {"error", std::string(out_of_memory.message())}});
 }
 
-absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
+absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::Prepare(
     kernels::CscMatrix raw, kernels::Layout layout, const PrepareOptions& options) const {
-  constexpr char kWhat[] = "the validation of the matrix";
-  RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
+  RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
   auto canonical = kernels::Canonicalize(std::move(raw), layout,
                                          {.sort_and_sum = options.sort_and_sum,
                                           .require_square = true,
@@ -163,32 +164,113 @@ absl::StatusOr<std::shared_ptr<const Matrix>> EngineAdapter::Prepare(
                                           .threads = options_.threads,
                                           .known = options.arrived.known});
   if (!canonical.ok()) return ToAbsl(canonical.status());
-  RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
-  auto matrix = std::make_shared<Matrix>();
-  matrix->csc = std::move(canonical).value();
-  const kernels::CscMatrix& csc = matrix->csc;
-  matrix->pattern_only = options.pattern_only;
+  RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
+  kernels::CscMatrix csc = std::move(canonical).value();
+  // Columns that need not be sorted are stored as they came.
+  const bool as_they_came = layout == kernels::Layout::kCsc && !options.sort_and_sum;
+  ArrayDigests digests = as_they_came ? options.arrived.digests : ArrayDigests{};
+  if (!digests.pattern) digests.pattern = PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
   // Entries that were in order: none has been added to another one since.
   const kernels::KnownOfArrays& known = options.arrived.known;
   const bool range_known = known.canonical_indices && known.range;
-  matrix->diagnosis =
-      options.pattern_only
-          ? DiagnosePattern(csc, options_.threads)
-          : kernels::Diagnose(csc, options_.threads, range_known ? &*known.range : nullptr);
-  RETURN_IF_ERROR(CheckStop(options.stop, kWhat));
-  // Columns that need not be sorted are stored as they came.
-  const bool as_they_came = layout == kernels::Layout::kCsc && !options.sort_and_sum;
-  const ArrayDigests& digests = options.arrived.digests;
-  matrix->pattern_digest = as_they_came && digests.pattern
-                               ? *digests.pattern
-                               : PatternDigest(csc.n_cols, csc.col_ptr, csc.row_idx);
-  if (!options.pattern_only) {
-    matrix->value_digest =
-        as_they_came && digests.values ? *digests.values : ValueDigest(csc.values);
+  auto matrix = std::make_shared<Matrix>();
+  matrix->pattern = std::make_shared<const StoredPattern>(
+      kernels::Pattern{csc.n_rows, csc.n_cols, std::move(csc.col_ptr), std::move(csc.row_idx)},
+      *digests.pattern);
+  matrix->values = std::move(csc.values);
+  Describe(options, range_known ? &*known.range : nullptr, digests.values, matrix.get());
+  RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
+  return matrix;
+}
+
+absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::PrepareValues(
+    const KnownPattern& on, kernels::Array<double> values, const PrepareOptions& options) const {
+  auto matrix = std::make_shared<Matrix>();
+  matrix->pattern = on.pattern;
+  matrix->values = std::move(values);
+  const std::optional<kernels::ValueRange>& range = options.arrived.known.range;
+  if (!range || !range->finite) {
+    const std::span<const int32_t> places =
+        on.places ? std::span<const int32_t>(*on.places) : std::span<const int32_t>();
+    if (const auto checked = kernels::CheckFinite(matrix->csc(), places, options_.threads);
+        !checked.ok()) {
+      return ToAbsl(checked);
+    }
   }
+  RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
+  const std::optional<Digest> digest = on.places ? std::nullopt : options.arrived.digests.values;
+  Describe(options, range ? &*range : nullptr, digest, matrix.get());
+  RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
+  return matrix;
+}
+
+void EngineAdapter::Describe(const PrepareOptions& options, const kernels::ValueRange* range,
+                             const std::optional<Digest>& values, Matrix* matrix) const {
+  matrix->pattern_only = options.pattern_only;
+  matrix->diagnosis = options.pattern_only
+                          ? DiagnosePattern(matrix->csc(), options_.threads)
+                          : kernels::Diagnose(matrix->csc(), options_.threads, range,
+                                              matrix->pattern->structural_rank());
+  if (matrix->diagnosis.explicit_zeros == 0) {
+    matrix->pattern->LearnRank(matrix->diagnosis.structural_rank);
+  }
+  if (!options.pattern_only) matrix->value_digest = values ? *values : ValueDigest(matrix->values);
   matrix->label = options.label;
   matrix->created = options_.clock->WallNow();
-  return std::shared_ptr<const Matrix>(std::move(matrix));
+}
+
+absl::StatusOr<bool> EngineAdapter::CheckRows(const kernels::PatternView& rows,
+                                              const PrepareOptions& options) const {
+  auto sorted = kernels::CheckRows(rows, {.sort_and_sum = options.sort_and_sum,
+                                          .threads = options_.threads,
+                                          .known = options.arrived.known});
+  if (!sorted.ok()) return ToAbsl(sorted.status());
+  return *sorted;
+}
+
+absl::StatusOr<KnownPattern> EngineAdapter::TurnRows(kernels::Pattern rows,
+                                                     const PrepareOptions& options) const {
+  RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
+  auto turned = kernels::TurnRows(
+      std::move(rows), {.stop = options.stop, .progress = nullptr, .threads = options_.threads});
+  if (!turned.ok()) return ToAbsl(turned.status());
+  kernels::Pattern& columns = turned->columns;
+  const Digest digest = PatternDigest(columns.n_cols, columns.col_ptr, columns.row_idx);
+  return KnownPattern{std::make_shared<const StoredPattern>(std::move(columns), digest),
+                      std::make_shared<const kernels::Array<int32_t>>(std::move(turned->to))};
+}
+
+namespace {
+
+std::string PlacesKey(const std::string& tenant, const StoredPattern& pattern) {
+  return absl::StrCat("places|", tenant.size(), ":", tenant, pattern.fingerprint().ToBytes());
+}
+
+}  // namespace
+
+void EngineAdapter::KeepPlaces(const std::string& tenant, const KnownPattern& of) const {
+  plans_.Put(tenant, PlacesKey(tenant, *of.pattern),
+             std::make_shared<const KeptPlan>(KeptPlan{nullptr, {}, of.places}),
+             static_cast<int64_t>(of.places->size() * sizeof(int32_t)));
+}
+
+absl::StatusOr<RowPlaces> EngineAdapter::PlacesByRows(const std::string& tenant,
+                                                      const StoredPattern& pattern,
+                                                      kernels::StopToken stop) const {
+  if (const auto kept = plans_.Get(PlacesKey(tenant, pattern))) return kept->places;
+  auto places = kernels::PlacesByRows(
+      pattern.csc(), {.stop = std::move(stop), .progress = nullptr, .threads = options_.threads});
+  if (!places.ok()) return ToAbsl(places.status());
+  return std::make_shared<const kernels::Array<int32_t>>(std::move(places).value());
+}
+
+int64_t EngineAdapter::TurnBytes(int64_t n, int64_t nnz) {
+  return nnz * static_cast<int64_t>(sizeof(int32_t)) + (n + 1) * 8 +
+         n * static_cast<int64_t>(sizeof(int32_t));
+}
+
+int64_t EngineAdapter::DiagnoseBytes(int64_t n, int64_t nnz) {
+  return kernels::DiagnoseBytes(n, nnz);
 }
 
 int64_t EngineAdapter::PrepareBytes(int64_t n, int64_t nnz, kernels::Layout layout,
@@ -222,9 +304,10 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
         "it may come to");
   } else {
     if (a.pattern_only && !for_estimate) return ValuesNeeded("a build");
-    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+    const kernels::PatternView user =
+        pattern ? kernels::PatternView(pattern->csc()) : kernels::PatternView{};
     auto resolved =
-        engine_.Resolve(spec.spec, a.csc, a.diagnosis, pattern ? &user : nullptr,
+        engine_.Resolve(spec.spec, a.csc(), a.diagnosis, pattern ? &user : nullptr,
                         {.stop = stop, .progress = nullptr, .threads = options_.threads});
     if (!resolved.ok()) return ToAbsl(resolved.status());
     build.spec = resolved->spec;
@@ -254,9 +337,10 @@ absl::StatusOr<kernels::BuildEstimate> EngineAdapter::Estimate(const ResolvedBui
                                                                const Matrix* pattern,
                                                                kernels::StopToken stop) const {
   if (build.spec.engine == kernels::EngineKind::kNone) return kernels::BuildEstimate{};
-  const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+  const kernels::PatternView user =
+      pattern ? kernels::PatternView(pattern->csc()) : kernels::PatternView{};
   auto estimate =
-      engine_.Estimate(build.spec, a.csc, pattern ? &user : nullptr,
+      engine_.Estimate(build.spec, a.csc(), pattern ? &user : nullptr,
                        {.stop = stop, .progress = nullptr, .threads = options_.threads});
   if (!estimate.ok()) return ToAbsl(estimate.status());
   return *estimate;
@@ -296,10 +380,11 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const {
   if (!*plan) {
     const TimePoint start = options_.clock->Now();
-    const kernels::PatternView user = pattern ? pattern->csc.pattern() : kernels::PatternView{};
+    const kernels::PatternView user =
+        pattern ? kernels::PatternView(pattern->csc()) : kernels::PatternView{};
     const auto make = [&]() -> absl::Status {
       plan->reset();
-      auto made = engine_.MakePlan(spec, a.csc, pattern ? &user : nullptr, context);
+      auto made = engine_.MakePlan(spec, a.csc(), pattern ? &user : nullptr, context);
       if (!made.ok()) return ToAbsl(made.status());
       *plan = std::move(made).value();
       return absl::OkStatus();
@@ -320,7 +405,7 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     }
   }
   const TimePoint start = options_.clock->Now();
-  auto result = (*plan)->Build(spec, a.csc, context);
+  auto result = (*plan)->Build(spec, a.csc(), context);
   if (!result.ok()) return ToAbsl(result.status());
   if (result->grown != nullptr) {
     plans_.Put(tenant, key, std::make_shared<const KeptPlan>(KeptPlan{result->grown}),

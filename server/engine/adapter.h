@@ -73,10 +73,21 @@ struct InOrder;     // in_order.h
 struct ParsedSpec;  // resolved_build.h
 struct ResolvedBuild;
 
-// Kept of a pattern, one of the two: a plan of a spec, or the order of a solve's unknowns.
+// Tells of each entry by rows its place by columns (kernels::TurnedRows).
+using RowPlaces = std::shared_ptr<const kernels::Array<int32_t>>;
+
+// A pattern that is here before the values of a matrix are.
+struct KnownPattern {
+  std::shared_ptr<const StoredPattern> pattern;  // null: it is still to come
+  RowPlaces places = nullptr;  // where values by rows go; null: they come in order
+};
+
+// Kept of a pattern, one of the three: a plan of a spec, the order of a solve's unknowns, or the
+// places of entries by rows.
 struct KeptPlan {
   std::shared_ptr<const kernels::Plan> plan;
   kernels::UnknownOrder order = {};
+  RowPlaces places = nullptr;
 };
 
 struct BuiltPreconditioner {
@@ -136,9 +147,28 @@ class EngineAdapter {
   // named there
   // ("pointers", "indices", "values" of the header's layout are the caller's to explain); of a stop
   // CANCELLED or DEADLINE_EXCEEDED.
-  absl::StatusOr<std::shared_ptr<const Matrix>> Prepare(kernels::CscMatrix raw,
-                                                        kernels::Layout layout,
+  absl::StatusOr<std::shared_ptr<Matrix>> Prepare(kernels::CscMatrix raw, kernels::Layout layout,
+                                                  const PrepareOptions& options) const;
+  // The same of values that came alone, and lie in the order of the pattern by columns.
+  absl::StatusOr<std::shared_ptr<Matrix>> PrepareValues(const KnownPattern& on,
+                                                        kernels::Array<double> values,
                                                         const PrepareOptions& options) const;
+
+  // Validates a pattern that came by rows. False: it must be sorted, and may be
+  // (options.sort_and_sum). Errors: as Prepare's. O(nnz) unless that is known.
+  absl::StatusOr<bool> CheckRows(const kernels::PatternView& rows,
+                                 const PrepareOptions& options) const;
+  // Turns a pattern that CheckRows has found sorted, of fewer than 2^31 entries. O(nnz). Errors:
+  // of a stop.
+  absl::StatusOr<KnownPattern> TurnRows(kernels::Pattern rows, const PrepareOptions& options) const;
+  // Keeps the places among the plans.
+  void KeepPlaces(const std::string& tenant, const KnownPattern& of) const;
+  // Finds them there, or makes them in O(nnz). Errors: of a stop.
+  absl::StatusOr<RowPlaces> PlacesByRows(const std::string& tenant, const StoredPattern& pattern,
+                                         kernels::StopToken stop) const;
+  // Host bytes that TurnRows takes at its peak beside what it is given, and Prepare of values.
+  static int64_t TurnBytes(int64_t n, int64_t nnz);
+  static int64_t DiagnoseBytes(int64_t n, int64_t nnz);
 
   // Host bytes that this takes at its peak, at most, beside the arrays of `raw`; of `options`
   // sort_and_sum and pattern_only are read.
@@ -244,6 +274,9 @@ class EngineAdapter {
   ByteLru<KeptPlan>::Stats plan_cache() const { return plans_.stats(); }
 
  private:
+  // The rest of a matrix whose pattern and values are set: diagnosis, digest, label.
+  void Describe(const PrepareOptions& options, const kernels::ValueRange* range,
+                const std::optional<Digest>& values, Matrix* matrix) const;
   absl::StatusOr<kernels::BuildResult> PlanAndBuild(
       const std::string& tenant, const kernels::PreconditionerSpec& spec, const std::string& key,
       const Matrix& a, const Matrix* pattern, const kernels::Context& context,

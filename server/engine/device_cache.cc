@@ -63,11 +63,11 @@ DeviceCache::Placed DeviceCache::Place(const std::string& tenant,
       absl::StrCat(device, "|", tenant.size(), ":", tenant, a->pattern_fingerprint().ToBytes());
   const auto place = [&](std::shared_ptr<const kernels::DeviceOperator> old) -> Placed {
     if (old != nullptr) {
-      auto replaced = engine_.Replace(std::move(old), a->csc, context);
+      auto replaced = engine_.Replace(std::move(old), a->csc(), context);
       if (replaced.ok() || replaced.status().reason() != kernels::reason::kPlanMismatch)
         return replaced;
     }
-    return engine_.Place(a->csc, context);
+    return engine_.Place(a->csc(), context);
   };
   return PlaceKept(tenant, KeyOf(a.get(), device), a, layout, device, place, ms);
 }

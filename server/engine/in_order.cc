@@ -15,7 +15,7 @@ std::shared_ptr<const KeptPlan> EngineAdapter::FindOrder(const std::string& tena
   const std::string key =
       absl::StrCat("order|", tenant.size(), ":", tenant, a.pattern_fingerprint().ToBytes());
   if (auto kept = plans_.Get(key)) return kept;
-  auto order = kernels::ReverseCuthillMcKee(a.csc.pattern(), context);
+  auto order = kernels::ReverseCuthillMcKee(a.csc(), context);
   if (!order.ok()) return nullptr;
   const auto bytes = static_cast<int64_t>(order->size() * sizeof(int32_t));
   const auto found = std::make_shared<const KeptPlan>(KeptPlan{nullptr, *std::move(order)});
@@ -32,20 +32,20 @@ std::unique_ptr<InOrder> EngineAdapter::PutInOrder(
   // Refusals name the caller's indices: of b and x, and of an M asked for in fp32.
   if ((m != nullptr && options.m_storage == kernels::Storage::kFp32) ||
       !kernels::CheckSolveInput(a.n(), a.n(), b, x, options).ok() ||
-      !kernels::Reordered::Pays(a.csc, threads)) {
+      !kernels::Reordered::Pays(a.csc(), threads)) {
     return nullptr;
   }
   const int64_t nulls = options.null_space != nullptr ? options.null_space->bytes() : 0;
   const auto vectors = static_cast<int64_t>((b.size() + x.size()) / static_cast<size_t>(a.n()));
   auto share = ladder_bytes_.Take(
-      job.tenant(), nulls + kernels::Reordered::HostBytes(a.csc, m, vectors + 1, threads));
+      job.tenant(), nulls + kernels::Reordered::HostBytes(a.csc(), m, vectors + 1, threads));
   if (!share.ok()) return nullptr;
   auto made = std::make_unique<InOrder>();
   const kernels::Status status = kernels::GuardMemory("the reordering", [&]() -> kernels::Status {
     const auto kept = FindOrder(job.tenant(), a, context);
     if (kept == nullptr) return kernels::StopStatus(context.stop.Poll(), "the reordering");
     auto system =
-        kernels::Reordered::Make(a.csc, options.null_space, {kept, &kept->order}, context);
+        kernels::Reordered::Make(a.csc(), options.null_space, {kept, &kept->order}, context);
     if (!system.ok()) return system.status();
     made->system = *std::move(system);
     if (m != nullptr) {

@@ -24,13 +24,13 @@ double PredictIterations(const Matrix& a, const ParsedSolve& solve) {
 kernels::SolveWork IterationOf(const Matrix& a, int64_t stored_m, kernels::Method method) {
   return {.method = method,
           .n = static_cast<double>(a.n()),
-          .nnz_a = static_cast<double>(a.csc.nnz()),
+          .nnz_a = static_cast<double>(a.nnz()),
           .nnz_m = static_cast<double>(stored_m)};
 }
 
 // To get A and M to a GPU that has them not, from the host's memory, and to lay them out there.
 double MoveMs(const Matrix& a, int64_t nnz_m) {
-  return kernels::MoveMs(static_cast<double>(a.csc.nnz() + nnz_m));
+  return kernels::MoveMs(static_cast<double>(a.nnz() + nnz_m));
 }
 
 absl::Status CheckLength(size_t got, int64_t n, int rhs_count, const char* field) {
@@ -47,7 +47,7 @@ absl::Status CheckLength(size_t got, int64_t n, int rhs_count, const char* field
 // nnz(M) / nnz(A), or of G.
 double RatioOf(const kernels::Rung& rung, const Matrix& a) {
   const int64_t nnz = kernels::TraitsOf(rung.engine).factored ? rung.nnz_m / 2 : rung.nnz_m;
-  return static_cast<double>(nnz) / std::max(1.0, static_cast<double>(a.csc.nnz()));
+  return static_cast<double>(nnz) / std::max(1.0, static_cast<double>(a.nnz()));
 }
 
 // Whether a solve was cut short by something that makes its iterate nobody's answer: the caller
@@ -116,7 +116,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
     if (known) {
       rung = known->kind;
       const std::vector<double> none;
-      const kernels::LadderCase of{.a = a.csc,
+      const kernels::LadderCase of{.a = a.csc(),
                                    .diagnosis = a.diagnosis,
                                    .b = none,
                                    .options = options,
@@ -238,7 +238,7 @@ absl::StatusOr<Stored<Preconditioner>> JobFactory::BuildAndStore(const std::stri
   entry->timings = job.timings();
   entry->device = at.devices.size() > 1 ? absl::StrJoin(at.devices, ", ") : at.device;
   entry->created = parts_.clock->WallNow();
-  entry->nnz_a = a.value->csc.nnz();
+  entry->nnz_a = a.value->nnz();
   const int64_t bytes = entry->bytes();
   auto stored = parts_.preconditioners->Put(tenant, entry, bytes, prepared.build.content_key);
   if (stored.ok()) {
@@ -325,7 +325,7 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
                               .what = std::string(Name(prepared->build.spec.engine)),
                               .label = request.matrix.value->label,
                               .n = request.matrix.value->n(),
-                              .nnz = request.matrix.value->csc.nnz()},
+                              .nnz = request.matrix.value->nnz()},
                              request.terms.limits, *parts_.clock);
     ticket.waiter = *ticket.job->Attach(attach);
     const JobWork run = [this, tenant = request.tenant, matrix = request.matrix,
@@ -501,7 +501,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
        .what = std::move(what),
        .label = a.label,
        .n = a.n(),
-       .nnz = a.csc.nnz()},
+       .nnz = a.nnz()},
       request.terms.limits, *parts_.clock);
   ticket.waiter =
       *ticket.job->Attach({.detach = request.terms.detach, .deadline = request.terms.deadline});
@@ -583,7 +583,7 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
     done.mutable_choice()->set_placement(used.choice.placement());
     done.set_preconditioner(m->handle);
     done.set_nnz_ratio(static_cast<double>(used.m().nnz()) /
-                       std::max(1.0, static_cast<double>(request.matrix.value->csc.nnz())));
+                       std::max(1.0, static_cast<double>(request.matrix.value->nnz())));
     *done.mutable_quality() = used.quality;
   }
   if (work.null_space != nullptr) done.set_null_space(work.null_space->what());

@@ -91,7 +91,7 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
 int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                       const kernels::SolveOptions& options,
                                       bool scales_rows) const {
-  const auto n = static_cast<double>(a.n()), nnz = static_cast<double>(a.csc.nnz());
+  const auto n = static_cast<double>(a.n()), nnz = static_cast<double>(a.nnz());
   const double bytes = (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options, scales_rows)) +
                         static_cast<double>(n_rhs)) *
                        n * 8;
@@ -132,7 +132,7 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n
 
 absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> EngineAdapter::FindNullSpace(
     const Matrix& a, const kernels::NullSpaceRequest& request) const {
-  auto space = kernels::MakeNullSpace(a.csc, a.diagnosis, request);
+  auto space = kernels::MakeNullSpace(a.csc(), a.diagnosis, request);
   if (!space.ok()) return ToAbsl(space.status());
   return *std::move(space);
 }
@@ -147,7 +147,8 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
   const kernels::PlaceM place_m = [&](kernels::Storage storage) {
     return on_devices_.Place(tenant, m, storage, context, &place_ms);
   };
-  auto result = engine_.SolveOnDevice(a->csc, **a_there, m.get(), place_m, b, x0, options, context);
+  auto result =
+      engine_.SolveOnDevice(a->csc(), **a_there, m.get(), place_m, b, x0, options, context);
   if (!result.ok()) return OfSolve(result.status());
   result->figures.place_ms = place_ms;
   return *std::move(result);
@@ -197,7 +198,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     reached.emplace(*options.null_space, b, options, kernels::ResolveThreads(options_.threads));
     b = reached->b();
   }
-  kernels::LadderCase of{.a = a->csc,
+  kernels::LadderCase of{.a = a->csc(),
                          .diagnosis = a->diagnosis,
                          .b = b,
                          .options = as_asked,
@@ -222,7 +223,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
         const int64_t entries =
             with ? StoredEntries(with->kind(), a->n(), with->matrix().nnz()) : 0;
         if (!SolvesThere(index, *a, entries, terms, with && with->scales_rows())) {
-          return engine_.Solve(a->csc, with.get(), right, {}, terms, where);
+          return engine_.Solve(a->csc(), with.get(), right, {}, terms, where);
         }
         auto result = solve_there(with, right, {}, terms, where);
         if (!result.ok()) {
@@ -303,7 +304,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     solved.result.figures.place_ms += in_order->ms;
     solved.result.solve_ms += in_order->ms;
   }
-  if (reached) reached->TellOf(a->csc, whole, &solved.result);
+  if (reached) reached->TellOf(a->csc(), whole, &solved.result);
   bridge.EndSolve();
   const auto named = std::find(names_.begin(), names_.end(), at.device);
   solved.copy_bytes_per_second =
@@ -330,9 +331,9 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
   std::mt19937_64 random(kSeed);
   for (size_t j = 0; j < n; ++j) {
     const double x = std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
-    for (int64_t p = a.csc.col_ptr[j]; p < a.csc.col_ptr[j + 1]; ++p) {
+    for (int64_t p = a.csc().col_ptr[j]; p < a.csc().col_ptr[j + 1]; ++p) {
       const auto entry = static_cast<size_t>(p);
-      b[static_cast<size_t>(a.csc.row_idx[entry])] += a.csc.values[entry] * x;
+      b[static_cast<size_t>(a.csc().row_idx[entry])] += a.values[entry] * x;
     }
   }
   kernels::SolveOptions terms;
@@ -340,7 +341,7 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
   terms.rtol = kRtol;
   terms.max_iterations = kMaxIterations;
   terms.keep_history = false;
-  const kernels::LadderCase of{.a = a.csc,
+  const kernels::LadderCase of{.a = a.csc(),
                                .diagnosis = a.diagnosis,
                                .b = b,
                                .options = terms,
@@ -357,7 +358,7 @@ bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
                                 const kernels::SolveOptions& options, bool scales_rows) const {
   if (!kernels::HostAlone(options, scales_rows).empty()) return false;
   // The CPU's limit is 0.
-  return engine_.SolveDeviceBytes(a.n(), a.csc.nnz(), nnz_m, /*n_rhs=*/1, options) <=
+  return engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options) <=
          engine_.State(static_cast<int>(device)).limit_bytes;
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <span>
 
+#include "kernels/sparse/transpose.h"
 #include "server/engine/convert.h"
 
 namespace spaid::server {
@@ -17,32 +18,54 @@ bool SameBytes(std::span<const T> a, std::span<const T> b) {
 
 }  // namespace
 
-std::string Matrix::ContentKey(const Digest& pattern, const std::optional<Digest>& values) {
-  return pattern.ToBytes() + (values ? values->ToBytes() : std::string());
+int64_t StoredPattern::bytes() const {
+  return static_cast<int64_t>(csc_.col_ptr.size() * sizeof(int64_t) +
+                              csc_.row_idx.size() * sizeof(int32_t) + sizeof(StoredPattern));
 }
 
-bool Matrix::SameContent(const Matrix& other) const {
-  return pattern_only == other.pattern_only && n() == other.n() &&
-         SameBytes<int64_t>(csc.col_ptr, other.csc.col_ptr) &&
-         SameBytes<int32_t>(csc.row_idx, other.csc.row_idx) &&
-         SameBytes<double>(csc.values, other.csc.values);
+std::string StoredPattern::Key(const Digest& digest, bool by_rows) {
+  return (by_rows ? "rows|" : "columns|") + digest.ToBytes();
 }
 
-const Matrix::ContentSha256& Matrix::sha256() const {
-  return sha256_.Get([this] {
-    ContentSha256 made{.pattern = PatternSha256(n(), csc.col_ptr, csc.row_idx), .values = {}};
-    if (!pattern_only) made.values = ValueSha256(csc.values);
-    return made;
+bool StoredPattern::SameContent(const StoredPattern& other) const {
+  return this == &other ||
+         (n() == other.n() && SameBytes<int64_t>(csc_.col_ptr, other.csc_.col_ptr) &&
+          SameBytes<int32_t>(csc_.row_idx, other.csc_.row_idx));
+}
+
+const Sha256& StoredPattern::sha256(bool by_rows) const {
+  if (!by_rows)
+    return sha256_.Get([this] { return PatternSha256(n(), csc_.col_ptr, csc_.row_idx); });
+  return sha256_by_rows_.Get([this] {
+    const kernels::Pattern rows = kernels::Transpose(kernels::PatternView(csc_));
+    return PatternSha256(n(), rows.col_ptr, rows.row_idx);
   });
 }
 
-const Fingerprint& Matrix::pattern_fingerprint() const {
-  return pattern_fingerprint_.Get(
-      [this] { return PatternFingerprint(n(), csc.col_ptr, csc.row_idx); });
+const Fingerprint& StoredPattern::fingerprint() const {
+  return fingerprint_.Get([this] { return PatternFingerprint(n(), csc_.col_ptr, csc_.row_idx); });
+}
+
+std::string Matrix::ContentKey(const Digest& pattern, const std::optional<Digest>& values,
+                               bool by_rows) {
+  return StoredPattern::Key(pattern, by_rows) + (values ? values->ToBytes() : std::string());
+}
+
+bool Matrix::SameContent(const Matrix& other) const {
+  return pattern_only == other.pattern_only && SameBytes<double>(values, other.values) &&
+         pattern->SameContent(*other.pattern);
+}
+
+const Sha256& Matrix::values_sha256() const {
+  return sha256_.Get([this] { return ValueSha256(values); });
+}
+
+const Sha256& Matrix::values_sha256_by_rows(std::span<const int32_t> places) const {
+  return sha256_by_rows_.Get([&] { return ValueSha256(values, places); });
 }
 
 const Fingerprint& Matrix::value_fingerprint() const {
-  return value_fingerprint_.Get([this] { return ValueFingerprint(csc.values); });
+  return fingerprint_.Get([this] { return ValueFingerprint(values); });
 }
 
 v1::Matrix ToProto(const Stored<Matrix>& stored, bool findings) {
@@ -51,14 +74,17 @@ v1::Matrix ToProto(const Stored<Matrix>& stored, bool findings) {
   proto.set_name(stored.handle);
   proto.set_label(matrix.label);
   proto.set_n(matrix.n());
-  proto.set_nnz(matrix.csc.nnz());
+  proto.set_nnz(matrix.nnz());
   proto.set_pattern_only(matrix.pattern_only);
   proto.set_host_bytes(matrix.bytes());
-  proto.mutable_digest()->set_pattern(matrix.pattern_digest.ToBytes());
-  if (matrix.value_digest) proto.mutable_digest()->set_values(matrix.value_digest->ToBytes());
-  if (const Matrix::ContentSha256* known = matrix.known_sha256()) {
-    proto.mutable_digest()->set_pattern_sha256(known->pattern.ToBytes());
-    if (known->values) proto.mutable_digest()->set_values_sha256(known->values->ToBytes());
+  v1::MatrixDigest& digest = *proto.mutable_digest();
+  digest.set_pattern(matrix.pattern->digest().ToBytes());
+  if (matrix.value_digest) digest.set_values(matrix.value_digest->ToBytes());
+  if (const Sha256* known = matrix.pattern->known_sha256()) {
+    digest.set_pattern_sha256(known->ToBytes());
+  }
+  if (const Sha256* known = matrix.known_values_sha256()) {
+    digest.set_values_sha256(known->ToBytes());
   }
   SetTime(matrix.created, proto.mutable_create_time());
   *proto.mutable_diagnosis() = ToProto(matrix.diagnosis, findings);

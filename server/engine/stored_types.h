@@ -7,7 +7,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 
 #include "kernels/engine/engine.h"
 #include "server/base/clock.h"
@@ -40,46 +42,88 @@ class Lazy {
   mutable std::optional<T> value_;
 };
 
+// A sparsity pattern in canonical CSC, which matrices of one tenant share. Immutable; thread-safe.
+class StoredPattern {
+ public:
+  StoredPattern(kernels::Pattern csc, Digest digest) : csc_(std::move(csc)), digest_(digest) {}
+
+  const kernels::Pattern& csc() const { return csc_; }
+  const Digest& digest() const { return digest_; }
+  int64_t n() const { return csc_.n_cols; }
+  int64_t nnz() const { return csc_.nnz(); }
+  int64_t bytes() const;
+
+  // Keys within a tenant, by XXH3 of its arrays by columns or by rows. Forged patterns may have the
+  // same ones: compare before sharing.
+  static std::string Key(const Digest& digest, bool by_rows);
+  // Compares byte for byte. O(nnz).
+  bool SameContent(const StoredPattern& other) const;
+
+  // Structural rank of the pattern, once a matrix without zeros has been diagnosed; null: unknown.
+  const int64_t* structural_rank() const { return rank_.Known(); }
+  void LearnRank(int64_t rank) const {
+    rank_.Get([rank] { return rank; });
+  }
+
+  // All below: O(nnz) time when they are first asked for, nothing afterwards. By rows: SHA-256 of
+  // the arrays as they would be sent by rows, at the price of a copy of the pattern meanwhile.
+  const Sha256& sha256(bool by_rows = false) const;
+  const Sha256* known_sha256(bool by_rows = false) const {
+    return (by_rows ? sha256_by_rows_ : sha256_).Known();
+  }
+  // Returns a key for what is made from the pattern. Equal content has equal keys, also if one
+  // matrix was deleted before the other came; different content has different ones.
+  const Fingerprint& fingerprint() const;
+
+ private:
+  const kernels::Pattern csc_;
+  const Digest digest_;
+  Lazy<Sha256> sha256_, sha256_by_rows_;
+  Lazy<Fingerprint> fingerprint_;
+  Lazy<int64_t> rank_;
+};
+
 struct Matrix {
-  kernels::CscMatrix csc;        // canonical and square; `values` empty where pattern_only
-  kernels::Diagnosis diagnosis;  // structure alone where pattern_only
-  Digest pattern_digest;
+  std::shared_ptr<const StoredPattern> pattern;
+  kernels::Array<double> values;       // in the pattern's order; empty where pattern_only
+  kernels::Diagnosis diagnosis;        // structure alone where pattern_only
   std::optional<Digest> value_digest;  // none where pattern_only
   bool pattern_only = false;
   std::string label;
   WallTime created;
 
-  int64_t n() const { return csc.n_cols; }
-  int64_t bytes() const {
-    return csc.bytes() + static_cast<int64_t>(sizeof(Matrix) + label.size());
+  kernels::CscView csc() const {
+    return {{n(), n(), pattern->csc().col_ptr, pattern->csc().row_idx}, values};
+  }
+  int64_t n() const { return pattern->n(); }
+  int64_t nnz() const { return pattern->nnz(); }
+  int64_t bytes() const { return own_bytes() + pattern->bytes(); }
+  int64_t own_bytes() const {  // without the pattern
+    return static_cast<int64_t>(values.size() * sizeof(double) + sizeof(Matrix) + label.size());
   }
 
-  // Returns HandleStore's key within a tenant. Forged content may have the same one: compare before
-  // sharing.
-  std::string ContentKey() const { return ContentKey(pattern_digest, value_digest); }
-  // Returns that key for digests that a client sent.
-  static std::string ContentKey(const Digest& pattern, const std::optional<Digest>& values);
+  // Returns HandleStore's key within a tenant, by XXH3 of the arrays by columns. Forged content may
+  // have the same one: compare before sharing.
+  std::string ContentKey() const { return ContentKey(pattern->digest(), value_digest, false); }
+  // Returns that key for digests that a client sent, or, `by_rows`, that of arrays by rows.
+  static std::string ContentKey(const Digest& pattern, const std::optional<Digest>& values,
+                                bool by_rows);
   // Compares byte for byte. O(nnz).
   bool SameContent(const Matrix& other) const;
 
-  // All below: O(nnz) time when they are first asked for, nothing afterwards.
-
-  struct ContentSha256 {
-    Sha256 pattern;
-    std::optional<Sha256> values;  // none where pattern_only
-    friend bool operator==(const ContentSha256&, const ContentSha256&) = default;
-  };
-  const ContentSha256& sha256() const;
-  const ContentSha256* known_sha256() const { return sha256_.Known(); }  // null: nobody has asked
-  // Return keys for what is made from the pattern, or from the values too. Equal content has equal
-  // keys, also if one matrix was deleted before the other came; different content has different
-  // ones.
-  const Fingerprint& pattern_fingerprint() const;
+  // As those of the pattern. Values by rows come in the order of `places` (kernels::TurnedRows),
+  // which is asked for where they are not known.
+  const Sha256& values_sha256() const;
+  const Sha256* known_values_sha256(bool by_rows = false) const {
+    return (by_rows ? sha256_by_rows_ : sha256_).Known();
+  }
+  const Sha256& values_sha256_by_rows(std::span<const int32_t> places) const;
+  const Fingerprint& pattern_fingerprint() const { return pattern->fingerprint(); }
   const Fingerprint& value_fingerprint() const;
 
  private:
-  Lazy<ContentSha256> sha256_;
-  Lazy<Fingerprint> pattern_fingerprint_, value_fingerprint_;
+  Lazy<Sha256> sha256_, sha256_by_rows_;
+  Lazy<Fingerprint> fingerprint_;
 };
 
 struct Preconditioner {

@@ -49,6 +49,12 @@ bool StreamingChecks::Look(std::span<const int64_t> pointers, std::span<const in
   return true;
 }
 
+void StreamingChecks::LookAtValues(std::span<const double> piece) {
+  value_digester_.Update(piece);
+  scan_.AddValues(piece);
+  values_ += piece.size();
+}
+
 ArrayFacts StreamingChecks::Finish() const {
   ArrayFacts arrived;
   arrived.known = scan_.Known(static_cast<int64_t>(nnz_));

@@ -30,6 +30,8 @@ class StreamingChecks {
   // the last pointer. Returns false if nothing was new.
   bool Look(std::span<const int64_t> pointers, std::span<const int32_t> indices,
             std::span<const double> values);
+  // Looks at values that do not lie in the order in which they came: the next ones.
+  void LookAtValues(std::span<const double> piece);
   // Returns true if Look would find something new.
   bool Behind(std::span<const int64_t> pointers, std::span<const int32_t> indices,
               std::span<const double> values) const;

@@ -136,6 +136,7 @@ absl::Status ArrayReceiver<T>::MakeRoom(int64_t elements, BookBytes book) {
   auto room = data_ ? static_cast<int64_t>(data_->size()) : 0;
   bool committed = committed_;
   std::shared_ptr<kernels::Array<T>> larger;
+  if (scatters()) elements = size_;  // they go everywhere
   if (elements > room) {
     const int64_t promise = kPromiseBytes / kElement;
     const bool whole = elements > promise || size_ <= 2 * elements;
@@ -172,20 +173,29 @@ absl::Status ArrayReceiver<T>::Add(const ChunkView& chunk, BookBytes book) {
   RETURN_IF_ERROR(MakeRoom(received_ + count, book));
   // Into its place at once, and checked there: a chunk that is refused now stands beyond the
   // elements that count as received.
-  T* const to = data_->data() + received_;
+  if (scatters()) last_.resize(static_cast<size_t>(count));
+  T* const to = scatters() ? last_.data() : data_->data() + received_;
   const uint32_t crc =
       from_float32_ ? WidenPieces(chunk, to) : CopyPieces(chunk, reinterpret_cast<char*>(to));
-  if (chunk.crc32 && crc != *chunk.crc32) {
-    return Bad(reason::kChecksumMismatch, kind_,
-               absl::StrCat(
-                   "the chunk at element ", chunk.offset, " has CRC-32 ", crc, " and says ",
-                   *chunk.crc32,
-                   "; it was damaged on its way (or the CRC is not zlib's): send it again"))
-        .Field("chunk.crc32")
-        .Index(chunk.offset);
+  RETURN_IF_ERROR(CheckCrc(chunk, crc));
+  if (scatters()) {
+    const int32_t* const places = places_.data() + received_;
+    T* const data = data_->data();
+    for (size_t i = 0; i < last_.size(); ++i) data[places[i]] = last_[i];
   }
   received_ += count;
   return absl::OkStatus();
+}
+
+template <class T>
+absl::Status ArrayReceiver<T>::CheckCrc(const ChunkView& chunk, uint32_t crc) const {
+  if (!chunk.crc32 || crc == *chunk.crc32) return absl::OkStatus();
+  return Bad(reason::kChecksumMismatch, kind_,
+             absl::StrCat("the chunk at element ", chunk.offset, " has CRC-32 ", crc, " and says ",
+                          *chunk.crc32,
+                          "; it was damaged on its way (or the CRC is not zlib's): send it again"))
+      .Field("chunk.crc32")
+      .Index(chunk.offset);
 }
 
 template <class T>
@@ -210,14 +220,51 @@ template class ArrayReceiver<int64_t>;
 template class ArrayReceiver<int32_t>;
 template class ArrayReceiver<double>;
 
-MatrixReceiver::MatrixReceiver(const v1::MatrixHeader& header)
+MatrixReceiver::MatrixReceiver(const v1::MatrixHeader& header, KnownPattern known)
     : n_(header.n()),
       pattern_only_(header.pattern_only()),
-      pointers_(v1::ARRAY_KIND_POINTERS, header.n() + 1),
-      indices_(v1::ARRAY_KIND_INDICES, header.nnz()),
+      turns_(header.layout() == v1::LAYOUT_CSR && !pattern_only_ &&
+             header.nnz() <= std::numeric_limits<int32_t>::max()),
+      pointers_(v1::ARRAY_KIND_POINTERS, known.pattern ? 0 : header.n() + 1),
+      indices_(v1::ARRAY_KIND_INDICES, known.pattern ? 0 : header.nnz()),
       values_(v1::ARRAY_KIND_VALUES, header.pattern_only() ? 0 : header.nnz(),
               header.value_type() == v1::VALUE_TYPE_FLOAT32),
-      look_(header.n(), header.nnz()) {}
+      look_(header.n(), header.nnz()) {
+  if (known.pattern) Know(std::move(known));
+}
+
+void MatrixReceiver::Know(KnownPattern known) {
+  known_ = std::move(known);
+  if (known_.places) values_.Scatter(*known_.places);
+}
+
+bool MatrixReceiver::MayEndRows(const ChunkView& chunk) const {
+  if (!turns_ || known_.pattern || values_.received() > 0) return false;
+  return chunk.array == v1::ARRAY_KIND_INDICES
+             ? pointers_.complete() && indices_.received() + chunk.bytes / 4 >= indices_.size()
+             : chunk.array == v1::ARRAY_KIND_POINTERS && indices_.complete() &&
+                   pointers_.received() + chunk.bytes / 8 >= pointers_.size();
+}
+
+bool MatrixReceiver::rows_complete() const {
+  return turns_ && !known_.pattern && values_.received() == 0 && pointers_.complete() &&
+         indices_.complete();
+}
+
+kernels::PatternView MatrixReceiver::rows() const {
+  return {n_, n_, pointers_.so_far(), indices_.so_far()};
+}
+
+kernels::Pattern MatrixReceiver::TakeRows() {
+  {
+    const std::lock_guard lock(come_mutex_);
+    come_ = {};
+  }
+  kernels::Pattern rows{n_, n_, pointers_.Take(), indices_.Take()};
+  pointers_ = {v1::ARRAY_KIND_POINTERS, 0};
+  indices_ = {v1::ARRAY_KIND_INDICES, 0};
+  return rows;
+}
 
 bool MatrixReceiver::Takes(v1::ArrayKind kind) {
   return kind == v1::ARRAY_KIND_POINTERS || kind == v1::ARRAY_KIND_INDICES ||
@@ -225,6 +272,9 @@ bool MatrixReceiver::Takes(v1::ArrayKind kind) {
 }
 
 absl::Status MatrixReceiver::Add(const ChunkView& chunk, BookBytes book) {
+  if (known_.pattern && chunk.array != v1::ARRAY_KIND_VALUES && Takes(chunk.array)) {
+    return UnexpectedArray(chunk, "values alone: the pattern is here");
+  }
   switch (chunk.array) {
     case v1::ARRAY_KIND_POINTERS:
       RETURN_IF_ERROR(pointers_.Add(chunk, book));
@@ -240,6 +290,11 @@ absl::Status MatrixReceiver::Add(const ChunkView& chunk, BookBytes book) {
       return UnexpectedArray(chunk, "pointers, indices or values");
   }
   bytes_up_ += chunk.bytes;
+  if (values_.scatters()) {
+    const std::lock_guard lock(look_mutex_);
+    look_.LookAtValues(values_.last());
+    return absl::OkStatus();
+  }
   Arrays come{pointers_.so_far(),
               indices_.so_far(),
               values_.so_far(),
@@ -313,6 +368,29 @@ kernels::CscMatrix MatrixReceiver::Take() {
   return raw;
 }
 
+namespace {
+
+absl::Status CheckDigests(const v1::MatrixHeader& header, const v1::MatrixDigest& digest,
+                          std::string_view field, const char* name) {
+  const bool pattern_ok = digest.pattern().empty() || digest.pattern().size() == kDigestBytes;
+  const bool values_ok =
+      digest.values().empty() || (digest.values().size() == kDigestBytes &&
+                                  !header.pattern_only() && !digest.pattern().empty());
+  const auto sha256_ok = [](const std::string& sha256, const std::string& beside) {
+    return sha256.empty() || (sha256.size() == kSha256Bytes && !beside.empty());
+  };
+  if (pattern_ok && values_ok && sha256_ok(digest.pattern_sha256(), digest.pattern()) &&
+      sha256_ok(digest.values_sha256(), digest.values())) {
+    return absl::OkStatus();
+  }
+  return BadHeader(reason::kBadDigest, field, name,
+                   "must have 16 bytes for the pattern and 16 for the values (none for a "
+                   "pattern-only matrix), and beside either 32 of SHA-256 or none, or be left "
+                   "out");
+}
+
+}  // namespace
+
 absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view field,
                                int64_t max_matrix_bytes) {
   if (header.n_columns() != 0 && header.n_columns() != header.n()) {
@@ -355,25 +433,22 @@ absl::Status CheckMatrixHeader(const v1::MatrixHeader& header, std::string_view 
                      "holds control characters, or marks that turn the direction of writing; send "
                      "plain text");
   }
-  const auto& digest = header.digest();
-  const bool pattern_ok = digest.pattern().empty() || digest.pattern().size() == kDigestBytes;
-  const bool values_ok =
-      digest.values().empty() || (digest.values().size() == kDigestBytes &&
-                                  !header.pattern_only() && !digest.pattern().empty());
-  const auto sha256_ok = [](const std::string& sha256, const std::string& beside) {
-    return sha256.empty() || (sha256.size() == kSha256Bytes && !beside.empty());
-  };
-  if (!pattern_ok || !values_ok || !sha256_ok(digest.pattern_sha256(), digest.pattern()) ||
-      !sha256_ok(digest.values_sha256(), digest.values())) {
-    return BadHeader(reason::kBadDigest, field, "digest",
-                     "must have 16 bytes for the pattern and 16 for the values (none for a "
-                     "pattern-only matrix), and beside either 32 of SHA-256 or none, or be left "
-                     "out");
+  RETURN_IF_ERROR(CheckDigests(header, header.digest(), field, "digest"));
+  RETURN_IF_ERROR(CheckDigests(header, header.sent_digest(), field, "sent_digest"));
+  if (header.has_sent_digest() && header.layout() != v1::LAYOUT_CSR) {
+    return BadHeader(reason::kBadDigest, field, "sent_digest",
+                     "is of arrays by rows; with LAYOUT_CSC send `digest`");
+  }
+  if (!header.same_pattern_as().empty() && header.pattern_only()) {
+    return BadHeader(reason::kUnexpectedMessage, field, "same_pattern_as",
+                     "names the pattern of another matrix, and the header says pattern_only: there "
+                     "is nothing to send; use that matrix");
   }
   // 8 (n + 1) + 12 nnz without overflow: compare against the limit before multiplying.
   const int64_t per_entry = header.pattern_only() ? 4 : 12;
   // As Matrix::bytes will count: the arrays and the object around them.
-  const int64_t pointer_bytes = 8 * (header.n() + 1) + static_cast<int64_t>(sizeof(Matrix)) +
+  const int64_t pointer_bytes = 8 * (header.n() + 1) +
+                                static_cast<int64_t>(sizeof(Matrix) + sizeof(StoredPattern)) +
                                 static_cast<int64_t>(header.label().size());
   if (pointer_bytes > max_matrix_bytes ||
       header.nnz() > (max_matrix_bytes - pointer_bytes) / per_entry) {

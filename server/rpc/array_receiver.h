@@ -13,9 +13,11 @@
 #include <mutex>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "server/engine/adapter.h"
 #include "server/engine/stored_types.h"
 #include "server/engine/streaming_checks.h"
 #include "server/rpc/chunk_view.h"
@@ -47,6 +49,12 @@ class ArrayReceiver {
   std::span<const T> so_far() const {
     return data_ ? std::span(*data_).first(static_cast<size_t>(received_)) : std::span<const T>();
   }
+  // From now on element i goes to places[i], which lives as long as this; before the first chunk,
+  // with which all of the array is booked. so_far() means nothing then; last() are the elements of
+  // the last chunk, in the order in which they came.
+  void Scatter(std::span<const int32_t> places) { places_ = places; }
+  bool scatters() const { return !places_.empty(); }
+  std::span<const T> last() const { return last_; }
   // Keeps the memory that so_far() shows alive and in place, also when more comes.
   std::shared_ptr<const void> hold() const { return data_; }
   // Returns INVALID_ARGUMENT/ARRAY_INCOMPLETE if elements are missing.
@@ -59,6 +67,7 @@ class ArrayReceiver {
 
  private:
   absl::Status Check(const ChunkView& chunk) const;
+  absl::Status CheckCrc(const ChunkView& chunk, uint32_t crc) const;
   absl::Status MakeRoom(int64_t elements, BookBytes book);
 
   v1::ArrayKind kind_;
@@ -67,13 +76,25 @@ class ArrayReceiver {
   int64_t received_ = 0, booked_ = 0;
   bool committed_ = false;  // all of data_, from the first
   std::shared_ptr<kernels::Array<T>> data_;
+  std::span<const int32_t> places_;
+  std::vector<T> last_;
 };
 
 // Receives the arrays of one matrix. Thread-compatible, except LookAtNew.
 class MatrixReceiver {
  public:
-  // `header` was checked by CheckMatrixHeader.
-  explicit MatrixReceiver(const v1::MatrixHeader& header);
+  // `header` was checked by CheckMatrixHeader. `known`: a pattern that need not come.
+  explicit MatrixReceiver(const v1::MatrixHeader& header, KnownPattern known = {});
+
+  // Tells if the pattern comes by rows and this chunk may be the last of it, no value having come:
+  // it is turned then (TakeRows, Know) before values come, which find their places at once and
+  // need no second array.
+  bool MayEndRows(const ChunkView& chunk) const;
+  bool rows_complete() const;
+  kernels::PatternView rows() const;
+  kernels::Pattern TakeRows();
+  void Know(KnownPattern known);
+  const KnownPattern& known() const { return known_; }
 
   // Returns true for the arrays that belong to a matrix.
   static bool Takes(v1::ArrayKind kind);
@@ -93,12 +114,15 @@ class MatrixReceiver {
   bool HasNew();
   // Returns what is known about the arrays, once they are complete.
   ArrayFacts Look();
-  // Returns the raw matrix, its arrays as they came, and leaves this empty.
+  // Returns the raw matrix, its arrays as they came (where the pattern is known, values alone, in
+  // its order), and leaves this empty.
   kernels::CscMatrix Take();
 
  private:
   int64_t n_;
   bool pattern_only_;
+  bool turns_;  // by rows, and small enough to be turned
+  KnownPattern known_;
   ArrayReceiver<int64_t> pointers_;
   ArrayReceiver<int32_t> indices_;
   ArrayReceiver<double> values_;

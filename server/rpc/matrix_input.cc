@@ -1,8 +1,11 @@
 #include "server/rpc/matrix_input.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
@@ -25,35 +28,121 @@ D DigestOf(const std::string& bytes) {
 }
 
 absl::Status CheckDigest(const std::string& promised, const Digest& actual, const char* what,
-                         const std::string& field) {
+                         const std::string& field, const char* of) {
   if (promised.empty() || DigestOf(promised) == actual) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument, reason::kDigestMismatch,
-                   absl::StrCat("the ", what, " digest of the matrix as stored is ", actual.ToHex(),
+                   absl::StrCat("the ", what, " digest of ", of, " is ", actual.ToHex(),
                                 " and the header says ", DigestOf(promised).ToHex(),
-                                "; digests are XXH3-128 over the sorted CSC in canonical form"))
-      .Field(absl::StrCat(field, ".digest.", what))
+                                "; digests are XXH3-128 in canonical form"))
+      .Field(absl::StrCat(field, ".", what))
       .Meta("actual", actual.ToHex());
+}
+
+// Beside the arrays, by columns or not: what Prepare takes at most.
+int64_t PreparationBytes(const v1::MatrixHeader& header) {
+  const kernels::Layout layout =
+      header.layout() == v1::LAYOUT_CSR ? kernels::Layout::kCsr : kernels::Layout::kCsc;
+  return EngineAdapter::PrepareBytes(
+      header.n(), header.nnz(), layout,
+      {.sort_and_sum = header.sort_and_sum(), .pattern_only = header.pattern_only()});
 }
 
 }  // namespace
 
-ContentClaim::ContentClaim(const v1::MatrixHeader& header) {
-  const v1::MatrixDigest& digest = header.digest();
-  const bool pattern_only = header.pattern_only();
-  if (digest.pattern().empty() || (digest.values().empty() && !pattern_only)) return;
+ContentClaim::ContentClaim(const v1::MatrixHeader& header)
+    : by_rows_(header.has_sent_digest()), pattern_only_(header.pattern_only()) {
+  const v1::MatrixDigest& digest = by_rows_ ? header.sent_digest() : header.digest();
+  if (digest.pattern().empty()) return;
+  pattern_key_ = StoredPattern::Key(DigestOf(digest.pattern()), by_rows_);
+  if (!digest.pattern_sha256().empty()) {
+    pattern_sha256_ = DigestOf<Sha256>(digest.pattern_sha256());
+  }
+  if (digest.values().empty() && !pattern_only_) return;
   std::optional<Digest> values;
-  if (!pattern_only) values = DigestOf(digest.values());
-  key_ = Matrix::ContentKey(DigestOf(digest.pattern()), values);
-  if (digest.pattern_sha256().empty() || (digest.values_sha256().empty() && !pattern_only)) return;
-  sha256_.emplace();
-  sha256_->pattern = DigestOf<Sha256>(digest.pattern_sha256());
-  if (!pattern_only) sha256_->values = DigestOf<Sha256>(digest.values_sha256());
+  if (!pattern_only_) values = DigestOf(digest.values());
+  key_ = Matrix::ContentKey(DigestOf(digest.pattern()), values, by_rows_);
+  if (!digest.values_sha256().empty()) values_sha256_ = DigestOf<Sha256>(digest.values_sha256());
+}
+
+ContentClaim::Match ContentClaim::Matches(const StoredPattern& stored) const {
+  const Sha256* known = stored.known_sha256(by_rows_);
+  if (known == nullptr) return Match::kMaybe;
+  return *known == *pattern_sha256_ ? Match::kYes : Match::kNo;
 }
 
 ContentClaim::Match ContentClaim::Matches(const Matrix& stored) const {
-  const Matrix::ContentSha256* known = stored.known_sha256();
+  const Match pattern = Matches(*stored.pattern);
+  if (pattern == Match::kNo || pattern_only_ != stored.pattern_only) return Match::kNo;
+  if (pattern_only_) return pattern;
+  const Sha256* known = stored.known_values_sha256(by_rows_);
   if (known == nullptr) return Match::kMaybe;
-  return *known == *sha256_ ? Match::kYes : Match::kNo;
+  return *known == *values_sha256_ ? pattern : Match::kNo;
+}
+
+bool ContentClaim::Holds(Backend* backend, const std::string& tenant, const Matrix& stored) const {
+  if (pattern_only_ != stored.pattern_only || !Holds(*stored.pattern)) return false;
+  if (pattern_only_) return true;
+  if (!by_rows_) return stored.values_sha256() == *values_sha256_;
+  const auto places = backend->adapter().PlacesByRows(tenant, *stored.pattern, {});
+  return places.ok() && stored.values_sha256_by_rows(**places) == *values_sha256_;
+}
+
+absl::StatusOr<FoundOfMatrix> FindOfMatrix(Backend* backend, const std::string& tenant,
+                                           const v1::MatrixHeader& header,
+                                           const ContentClaim& claim, std::string_view field,
+                                           bool may_compute, kernels::StopToken stop) {
+  using Match = ContentClaim::Match;
+  FoundOfMatrix found;
+  if (claim.strong() && !claim.key().empty()) {
+    found.content = backend->matrices().Find(tenant, claim.key(), [&](const Matrix& stored) {
+      const Match match = claim.Matches(stored);
+      if (match == Match::kMaybe && !may_compute) found.more = true;
+      return match == Match::kYes ||
+             (match == Match::kMaybe && may_compute && claim.Holds(backend, tenant, stored));
+    });
+    if (found.content || found.more) return found;
+  }
+  if (header.pattern_only()) return found;
+  if (!header.same_pattern_as().empty()) {
+    ASSIGN_OR_RETURN(const Stored<Matrix> other,
+                     backend->matrices().Get(tenant, header.same_pattern_as()));
+    found.pattern.pattern = other.value->pattern;
+    if (const StoredPattern& of = *found.pattern.pattern;
+        of.n() != header.n() || of.nnz() != header.nnz()) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
+                       absl::StrCat("the header says n = ", header.n(), ", nnz = ", header.nnz(),
+                                    ", and the matrix of same_pattern_as has n = ", of.n(),
+                                    ", nnz = ", of.nnz(),
+                                    "; name a matrix with this very pattern, or none"))
+          .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".same_pattern_as"));
+    }
+  } else if (!claim.pattern_key().empty()) {
+    found.pattern.pattern = backend->matrices().FindPart<StoredPattern>(
+        tenant, claim.pattern_key(), [&](const StoredPattern& stored) {
+          if (!claim.proves_pattern()) {
+            found.pattern_hint = true;
+            return false;
+          }
+          const Match match = claim.Matches(stored);
+          if (match == Match::kMaybe && !may_compute) found.more = true;
+          return match == Match::kYes ||
+                 (match == Match::kMaybe && may_compute && claim.Holds(stored));
+        });
+  }
+  const bool by_rows = header.layout() == v1::LAYOUT_CSR;
+  if (!found.pattern.pattern || !by_rows) return found;
+  if (header.nnz() > std::numeric_limits<int32_t>::max()) {
+    found.pattern = {};  // no room for so large places
+    return found;
+  }
+  if (!may_compute) {
+    found.more = true;
+    return found;
+  }
+  ASSIGN_OR_RETURN(found.pattern.places,
+                   backend->adapter().PlacesByRows(tenant, *found.pattern.pattern, stop));
+  backend->adapter().KeepPlaces(tenant, found.pattern);
+  return found;
 }
 
 absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& header,
@@ -61,8 +150,12 @@ absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& 
   const int64_t store = backend.options().matrix_store_bytes;
   RETURN_IF_ERROR(
       CheckMatrixHeader(header, field, std::min(backend.options().max_matrix_bytes, store)));
-  const int64_t work = WorkBytes(header);
-  if (work <= store - PromisedBytes(header)) return absl::OkStatus();
+  // By rows, sorted, a matrix takes less, if its values come behind the pattern.
+  const bool turns = header.layout() == v1::LAYOUT_CSR && !header.pattern_only() &&
+                     !header.sort_and_sum() && header.nnz() <= std::numeric_limits<int32_t>::max();
+  const int64_t work =
+      turns ? EngineAdapter::TurnBytes(header.n(), header.nnz()) : PreparationBytes(header);
+  if (work <= std::max(store - PromisedBytes(header), kUnbookedBytes)) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kMatrixTooLarge,
                    absl::StrCat("the matrix takes ", PromisedBytes(header), " bytes, and ", work,
                                 " more while it is validated and diagnosed; together they are "
@@ -75,34 +168,26 @@ absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& 
       .Meta("actual", PromisedBytes(header) + work);
 }
 
-int64_t MatrixInput::WorkBytes(const v1::MatrixHeader& header) {
-  const kernels::Layout layout =
-      header.layout() == v1::LAYOUT_CSR ? kernels::Layout::kCsr : kernels::Layout::kCsc;
-  const int64_t bytes = EngineAdapter::PrepareBytes(
-      header.n(), header.nnz(), layout,
-      {.sort_and_sum = header.sort_and_sum(), .pattern_only = header.pattern_only()});
-  return bytes > kUnbookedBytes ? bytes : 0;
-}
-
 absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(Backend* backend,
                                                                 const std::string& tenant,
                                                                 const v1::MatrixHeader& header,
-                                                                std::string_view field) {
+                                                                std::string_view field,
+                                                                KnownPattern known) {
   RETURN_IF_ERROR(Check(*backend, header, field));
-  ASSIGN_OR_RETURN(Reservation reservation,
-                   backend->matrices().Reserve(tenant, PromisedBytes(header)));
+  const int64_t bytes = known.pattern ? 8 * header.nnz() : PromisedBytes(header);
+  ASSIGN_OR_RETURN(Reservation reservation, backend->matrices().Reserve(tenant, bytes));
   return std::shared_ptr<MatrixInput>(
-      new MatrixInput(backend, tenant, header, field, std::move(reservation)));
+      new MatrixInput(backend, tenant, header, field, std::move(reservation), std::move(known)));
 }
 
 MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
-                         std::string_view field, Reservation reservation)
+                         std::string_view field, Reservation reservation, KnownPattern known)
     : backend_(backend),
       tenant_(std::move(tenant)),
       header_(header),
       field_(field),
       reservation_(std::move(reservation)),
-      receiver_(header_) {}
+      receiver_(header_, std::move(known)) {}
 
 absl::Status MatrixInput::Add(const ChunkView& chunk, std::shared_ptr<void> stream) {
   backend_->metrics().BytesReceived(chunk.bytes);
@@ -133,27 +218,95 @@ void MatrixInput::LookAside(std::shared_ptr<void> stream) {
   if (!runs) looking_ = false;
 }
 
+absl::Status MatrixInput::BookWork(int64_t bytes) {
+  const int64_t more = bytes - work_bytes_;
+  if (bytes <= kUnbookedBytes || more <= 0) return absl::OkStatus();
+  RETURN_IF_ERROR(reservation_.Extend(more));
+  work_bytes_ = bytes;
+  return absl::OkStatus();
+}
+
+PrepareOptions MatrixInput::Options(ArrayFacts arrived, kernels::StopToken stop) const {
+  return {.sort_and_sum = header_.sort_and_sum(),
+          .pattern_only = header_.pattern_only(),
+          .arrived = arrived,
+          .label = header_.label(),
+          .stop = std::move(stop)};
+}
+
+std::shared_ptr<const StoredPattern> MatrixInput::Shared(
+    std::shared_ptr<const StoredPattern> pattern, const std::optional<Digest>& by_rows) {
+  std::vector<std::string> keys{StoredPattern::Key(pattern->digest(), false)};
+  if (by_rows) keys.push_back(StoredPattern::Key(*by_rows, true));
+  return backend_->matrices().ShareByKeys<StoredPattern>(
+      tenant_, pattern, keys,
+      [&mine = *pattern](const StoredPattern& known) { return mine.SameContent(known); });
+}
+
+absl::Status MatrixInput::Turn(kernels::StopToken stop) {
+  const ArrayFacts arrived = receiver_.Look();
+  const PrepareOptions options = Options(arrived, std::move(stop));
+  ASSIGN_OR_RETURN(const bool sorted, backend_->adapter().CheckRows(receiver_.rows(), options));
+  if (!sorted) {
+    in_order_ = true;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(BookWork(EngineAdapter::TurnBytes(header_.n(), header_.nnz())));
+  ASSIGN_OR_RETURN(KnownPattern known, backend_->adapter().TurnRows(receiver_.TakeRows(), options));
+  known.pattern = Shared(std::move(known.pattern), arrived.digests.pattern);
+  backend_->adapter().KeepPlaces(tenant_, known);
+  receiver_.Know(std::move(known));
+  return absl::OkStatus();
+}
+
+absl::Status MatrixInput::CheckDigests(const Matrix& matrix, const ArrayFacts& arrived) const {
+  const auto check = [this](const v1::MatrixDigest& promised, const char* name,
+                            const std::optional<Digest>& pattern,
+                            const std::optional<Digest>& values, const char* of) -> absl::Status {
+    const std::string field = absl::StrCat(field_, ".", name);
+    if (pattern) {
+      RETURN_IF_ERROR(CheckDigest(promised.pattern(), *pattern, "pattern", field, of));
+    }
+    if (values) RETURN_IF_ERROR(CheckDigest(promised.values(), *values, "values", field, of));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(check(header_.digest(), "digest", matrix.pattern->digest(), matrix.value_digest,
+                        "the sorted CSC as stored"));
+  // What did not come was found by these digests, or vouched for.
+  return check(header_.sent_digest(), "sent_digest", arrived.digests.pattern,
+               arrived.digests.values, "the arrays by rows as they came");
+}
+
 absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
-  if (const int64_t work = WorkBytes(header_); work > 0) {
-    RETURN_IF_ERROR(reservation_.Extend(work));
+  const KnownPattern known = receiver_.known();
+  RETURN_IF_ERROR(BookWork(known.pattern ? EngineAdapter::DiagnoseBytes(header_.n(), header_.nnz())
+                                         : PreparationBytes(header_)));
+  const ArrayFacts arrived = receiver_.Look();
+  const PrepareOptions options = Options(arrived, std::move(stop));
+  std::shared_ptr<Matrix> matrix;
+  if (known.pattern) {
+    ASSIGN_OR_RETURN(matrix,
+                     backend_->adapter().PrepareValues(known, receiver_.Take().values, options));
+  } else {
+    ASSIGN_OR_RETURN(matrix, backend_->adapter().Prepare(receiver_.Take(), layout, options));
   }
-  ArrayFacts arrived = receiver_.Look();
-  ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> matrix,
-                   backend_->adapter().Prepare(receiver_.Take(), layout,
-                                               {.sort_and_sum = header_.sort_and_sum(),
-                                                .pattern_only = header_.pattern_only(),
-                                                .arrived = arrived,
-                                                .label = header_.label(),
-                                                .stop = std::move(stop)}));
-  RETURN_IF_ERROR(
-      CheckDigest(header_.digest().pattern(), matrix->pattern_digest, "pattern", field_));
-  if (matrix->value_digest) {
-    RETURN_IF_ERROR(
-        CheckDigest(header_.digest().values(), *matrix->value_digest, "values", field_));
+  RETURN_IF_ERROR(CheckDigests(*matrix, arrived));
+  const ContentClaim claim(header_);
+  std::vector<std::string> keys{matrix->ContentKey()};
+  // By rows, if they were sorted: so they may be asked for again.
+  const bool by_rows = layout == kernels::Layout::kCsr && !in_order_ && arrived.digests.values &&
+                       (known.pattern || arrived.known.canonical_indices);
+  std::optional<Digest> rows_digest;
+  if (by_rows) {
+    rows_digest = arrived.digests.pattern;
+    if (!rows_digest && claim.by_rows() && header_.same_pattern_as().empty())
+      rows_digest = DigestOf(header_.sent_digest().pattern());
+    if (rows_digest) {
+      keys.push_back(Matrix::ContentKey(*rows_digest, arrived.digests.values, true));
+    }
   }
-  const int64_t bytes = matrix->bytes();
-  const std::string key = matrix->ContentKey();
+  if (!known.pattern) matrix->pattern = Shared(std::move(matrix->pattern), rows_digest);
   const auto same = [this, &mine = *matrix](const Matrix& stored) {
     if (mine.SameContent(stored)) return true;
     // Nobody meets that by chance.
@@ -161,7 +314,10 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
         {{"tenant", tenant_}, {"label", stored.label}, {"other_label", mine.label}});
     return false;
   };
-  return backend_->matrices().Put(tenant_, matrix, bytes, key, std::move(reservation_), same);
+  const HandleTable::Part part{matrix->pattern, matrix->pattern->bytes()};
+  const int64_t bytes = matrix->own_bytes();
+  return backend_->matrices().Put(tenant_, std::move(matrix), bytes, keys, std::move(reservation_),
+                                  same, part);
 }
 
 }  // namespace spaid::server

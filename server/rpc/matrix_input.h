@@ -19,23 +19,87 @@ namespace spaid::server {
 
 class Backend;
 
-// Thread-compatible: its stream's mutex guards it until Store, which runs alone. If there are cores
-// for it, arriving arrays are digested and checked on another thread than the reactor's.
+// Compares a header's digests, of arrays by columns or by rows, with what may be stored already.
+class ContentClaim {
+ public:
+  ContentClaim() = default;
+  // `header` was checked by CheckMatrixHeader.
+  explicit ContentClaim(const v1::MatrixHeader& header);
+
+  // Returns HandleStore's key for content with these XXH3 digests; empty: they do not name all of
+  // it.
+  const std::string& key() const { return key_; }
+  // Returns the key of the pattern; empty: no digest names it.
+  const std::string& pattern_key() const { return pattern_key_; }
+  bool by_rows() const { return by_rows_; }
+  // The same claim of the pattern alone.
+  ContentClaim OfPattern() const {
+    ContentClaim claim = *this;
+    claim.key_.clear();
+    claim.values_sha256_.reset();
+    return claim;
+  }
+  // Returns true if SHA-256 names all of it, too, or the pattern: only that can replace arrays.
+  bool strong() const { return pattern_sha256_ && (values_sha256_ || pattern_only_); }
+  bool proves_pattern() const { return pattern_sha256_.has_value(); }
+
+  // Tells if the SHA-256 names what is stored. kMaybe: its SHA-256 has not been computed yet.
+  enum class Match { kNo, kMaybe, kYes };
+  Match Matches(const StoredPattern& stored) const;
+  Match Matches(const Matrix& stored) const;
+  // Compute the SHA-256 of what is stored if necessary, in O(nnz), and compare.
+  bool Holds(const StoredPattern& stored) const {
+    return stored.sha256(by_rows_) == *pattern_sha256_;
+  }
+  bool Holds(Backend* backend, const std::string& tenant, const Matrix& stored) const;
+
+ private:
+  bool by_rows_ = false, pattern_only_ = false;
+  std::string key_, pattern_key_;
+  std::optional<Sha256> pattern_sha256_, values_sha256_;
+};
+
+// What is here of a matrix that a header announces.
+struct FoundOfMatrix {
+  std::optional<Stored<Matrix>> content;  // all of it
+  KnownPattern pattern;                   // or its pattern
+  bool pattern_hint = false;              // or perhaps its pattern: SHA-256 would tell
+  bool more = false;                      // not known without O(nnz) work
+};
+
+// Looks for it in the stores. `may_compute`: also by O(nnz) work, else nothing is said of what that
+// would find (`more`). Errors: of same_pattern_as, NOT_FOUND as HandleStore::Get, and
+// INVALID_ARGUMENT/PATTERN_SIZE_MISMATCH.
+absl::StatusOr<FoundOfMatrix> FindOfMatrix(Backend* backend, const std::string& tenant,
+                                           const v1::MatrixHeader& header,
+                                           const ContentClaim& claim, std::string_view field,
+                                           bool may_compute, kernels::StopToken stop);
+
+// Thread-compatible: its stream's mutex guards it until Turn or Store, which run alone. If there
+// are cores for it, arriving arrays are digested and checked on another thread than the reactor's.
 class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
  public:
   // Checks a header (CheckMatrixHeader with the server's limit), and that there is room for the
   // matrix while it is prepared. `field`: "header", "header.inline_matrix".
   static absl::Status Check(const Backend& backend, const v1::MatrixHeader& header,
                             std::string_view field);
-  // Checks `header` and reserves room in the store. Errors: Check's, the store's.
+  // Checks `header` and reserves room in the store. `known`: a pattern that need not come. Errors:
+  // Check's, the store's.
   static absl::StatusOr<std::shared_ptr<MatrixInput>> Begin(Backend* backend,
                                                             const std::string& tenant,
                                                             const v1::MatrixHeader& header,
-                                                            std::string_view field);
+                                                            std::string_view field,
+                                                            KnownPattern known = {});
 
   // Appends a chunk. `stream` is kept alive while any of this input is still being looked at.
   // Errors: MatrixReceiver::Add's; STORE_FULL.
   absl::Status Add(const ChunkView& chunk, std::shared_ptr<void> stream);
+  // Tells if after this chunk Turn may have to run before the next one comes; and if it has to.
+  bool MayTurnAfter(const ChunkView& chunk) const { return receiver_.MayEndRows(chunk); }
+  bool turns() const { return !in_order_ && receiver_.rows_complete(); }
+  // Validates and turns a pattern that came by rows. O(nnz) time; ends early at a stop. Errors:
+  // EngineAdapter::CheckRows, TurnRows; STORE_FULL.
+  absl::Status Turn(kernels::StopToken stop);
   absl::Status CheckComplete() const { return receiver_.CheckComplete(); }
   v1::UploadNeed Need() const { return receiver_.Need(); }
   int64_t bytes_up() const { return receiver_.bytes_up(); }
@@ -46,10 +110,14 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
 
  private:
   MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
-              std::string_view field, Reservation reservation);
+              std::string_view field, Reservation reservation, KnownPattern known);
   void LookAside(std::shared_ptr<void> stream);
-  // Returns the bytes needed beside the arrays for validation and diagnosis; 0: not worth booking.
-  static int64_t WorkBytes(const v1::MatrixHeader& header);
+  absl::Status BookWork(int64_t bytes);
+  PrepareOptions Options(ArrayFacts arrived, kernels::StopToken stop) const;
+  // The pattern, or the equal one that the tenant has, which takes the keys of this one, too.
+  std::shared_ptr<const StoredPattern> Shared(std::shared_ptr<const StoredPattern> pattern,
+                                              const std::optional<Digest>& by_rows);
+  absl::Status CheckDigests(const Matrix& matrix, const ArrayFacts& arrived) const;
 
   Backend* const backend_;
   const std::string tenant_;
@@ -57,30 +125,9 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   const std::string field_;
   Reservation reservation_;
   MatrixReceiver receiver_;
+  bool in_order_ = false;             // by rows, and not sorted: values are stored as they come
+  int64_t work_bytes_ = 0;            // booked beside the arrays
   std::atomic<bool> looking_{false};  // another thread looks at arrays, or is about to
-};
-
-// Compares a header's digests with content that may be stored already.
-class ContentClaim {
- public:
-  ContentClaim() = default;
-  // `header` was checked by CheckMatrixHeader.
-  explicit ContentClaim(const v1::MatrixHeader& header);
-
-  // Returns HandleStore's key for content with these XXH3 digests; empty: they do not name all of
-  // it.
-  const std::string& key() const { return key_; }
-  // Returns true if SHA-256 names all of it, too: only that can replace the arrays.
-  bool strong() const { return sha256_.has_value(); }
-  // Tells if the SHA-256 names `stored`. kMaybe: the SHA-256 of `stored` has not been computed yet.
-  enum class Match { kNo, kMaybe, kYes };
-  Match Matches(const Matrix& stored) const;
-  // Computes the SHA-256 of `stored` if necessary, in O(nnz), and compares.
-  bool Holds(const Matrix& stored) const { return stored.sha256() == *sha256_; }
-
- private:
-  std::string key_;
-  std::optional<Matrix::ContentSha256> sha256_;
 };
 
 }  // namespace spaid::server

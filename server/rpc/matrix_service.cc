@@ -16,7 +16,8 @@ namespace spaid::server {
 namespace {
 
 // header -> have | wait | need -> chunks -> half-close -> done. A header with XXH3 alone, and the
-// answer wait, need: perhaps a second one with SHA-256 before the chunks.
+// answer wait, need, or a need that knows the pattern: perhaps a second one with SHA-256 before the
+// chunks.
 class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::UploadMatrixResponse>,
                            public UploadTable::Waiter {
  public:
@@ -61,10 +62,43 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       return EndLocked(UnexpectedMessage("a chunk before the header (or before `need`)"));
     }
     if (input_->bytes_up() == 0) first_chunk_ = Clock::now();
-    ReadLocked();
+    const bool may_turn = input_->MayTurnAfter(chunk);
+    if (!may_turn) ReadLocked();
     absl::Status status = input_->Add(chunk, shared_from_this());
     turn_.Came(chunk.bytes, Clock::now());
+    if (status.ok() && may_turn) status = TurnLocked();
     if (!status.ok()) EndLocked(std::move(status));
+  }
+
+  // Turns a pattern by rows before anything else is read.
+  absl::Status TurnLocked() {
+    if (!input_->turns()) {
+      ReadLocked();
+      return absl::OkStatus();
+    }
+    auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
+    absl::Status status = backend_->Run(
+        Backend::Pool::kStore, tenant_, [self] { self->Turn(); },
+        [self](const absl::Status& error) { self->StoreFailed(error); });
+    busy_ = status.ok();
+    return status;
+  }
+
+  void Turn() {
+    absl::Status status = input_->Turn(stop_.token());
+    Section section(this);
+    busy_ = false;
+    if (ended_locked()) {
+      input_.reset();
+      return PumpLocked();
+    }
+    if (status.ok()) {
+      turn_.Begins(Clock::now());  // the sender was not slow meanwhile
+      ReadLocked();
+    } else {
+      EndLocked(std::move(status));
+    }
+    PumpLocked();
   }
 
   absl::Status TakeHeader(const v1::MatrixHeader& header) {
@@ -75,8 +109,9 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     ContentClaim claim(header);
     if (again) {
       // The same, with SHA-256, now that it is worth while.
-      const bool asks = input_ != nullptr && input_->bytes_up() == 0 && !claim_.strong() &&
-                        claim.strong() && claim.key() == claim_.key();
+      const bool asks = input_ != nullptr && input_->bytes_up() == 0 && !claim_.proves_pattern() &&
+                        claim.proves_pattern() && claim.key() == claim_.key() &&
+                        claim.pattern_key() == claim_.pattern_key();
       if (!asks) return UnexpectedMessage("a second header");
       input_.reset();
     } else {
@@ -90,18 +125,18 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   // Is the content here, is it on its way, or must it be sent? Room is reserved in the last case
   // only.
   absl::Status LookLocked() {
-    if (claim_.key().empty()) return NeedLocked();
     auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
     if (!claim_.strong()) {
-      // XXH3 alone is no proof, but a hint that it pays to make SHA-256.
-      turn_ = backend_->uploads().Enter(tenant_, claim_.key(), {}, Clock::now());
-      say_wait_ = !turn_ || backend_->matrices().Find(tenant_, claim_.key()).has_value();
-      return NeedLocked();
+      if (!claim_.key().empty() && !turn_) {
+        // XXH3 alone is no proof, but a hint that it pays to make SHA-256.
+        turn_ = backend_->uploads().Enter(tenant_, claim_.key(), {}, Clock::now());
+        say_wait_ = !turn_ || backend_->matrices().Find(tenant_, claim_.key()).has_value();
+      }
+      return FindLocked();
     }
-    if (FindLocked()) {
-      DropLocked(std::move(turn_));
-      return absl::OkStatus();
-    }
+    // A quick look, before a turn is waited for.
+    ASSIGN_OR_RETURN(FoundOfMatrix found, Find(/*may_compute=*/false));
+    if (found.content) return TakeLocked(std::move(found));
     if (!turn_) turn_ = backend_->uploads().Enter(tenant_, claim_.key(), self, Clock::now());
     waits_ = !turn_;
     if (waits_) {
@@ -109,23 +144,50 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       return absl::OkStatus();
     }
     // The one before may have ended between the look and the turn.
-    bool maybe = false;
-    if (FindLocked(&maybe)) {
-      DropLocked(std::move(turn_));
-      return absl::OkStatus();
-    }
-    if (!maybe) return NeedLocked();
+    return FindLocked();
+  }
+
+  absl::StatusOr<FoundOfMatrix> Find(bool may_compute) {
+    return FindOfMatrix(backend_, tenant_, header_, claim_, "header", may_compute, stop_.token());
+  }
+
+  // Looks for content and pattern, and where that takes long, off this thread; the turn is held, so
+  // that one alone hashes for all who ask.
+  absl::Status FindLocked() {
+    ASSIGN_OR_RETURN(FoundOfMatrix found, Find(/*may_compute=*/false));
+    if (!found.more) return TakeLocked(std::move(found));
     turn_.CameWhole();  // nobody sends while this hashes
+    auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
     return backend_->Run(
-        Backend::Pool::kStore, tenant_, [self] { self->FindByHashing(); },
+        Backend::Pool::kStore, tenant_, [self] { self->FindByComputing(); },
         [self](const absl::Status& error) { self->StoreFailed(error); });
   }
 
-  absl::Status NeedLocked() {
-    ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header_, "header"));
+  void FindByComputing() {
+    auto found = Find(/*may_compute=*/true);
+    Section section(this);
+    if (ended_locked()) return PumpLocked();
+    turn_.Begins(Clock::now());
+    absl::Status status = found.ok() ? TakeLocked(*std::move(found)) : found.status();
+    if (!status.ok()) EndLocked(std::move(status));
+    PumpLocked();
+  }
+
+  // Says what is here, and asks for the rest.
+  absl::Status TakeLocked(FoundOfMatrix found) {
+    if (found.content) {
+      have_ = std::move(found.content);
+      say_have_ = true;
+      timings_.set_reused(true);
+      DropLocked(std::move(turn_));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(
+        input_, MatrixInput::Begin(backend_, tenant_, header_, "header", std::move(found.pattern)));
     // Said from a copy: by the time that a slow reader takes it, all may have been sent and input_
     // be the executor's.
     need_ = input_->Need();
+    need_->set_pattern_known(found.pattern_hint);
     ReadLocked();
     return absl::OkStatus();
   }
@@ -136,42 +198,10 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (absl::Status status = LookLocked(); !status.ok()) EndLocked(std::move(status));
   }
 
-  // `maybe`: set where something must be hashed to know.
-  bool FindLocked(bool* maybe = nullptr) {
-    using Match = ContentClaim::Match;
-    FoundLocked(backend_->matrices().Find(tenant_, claim_.key(), [&](const Matrix& stored) {
-      const Match match = claim_.Matches(stored);
-      if (maybe != nullptr && match == Match::kMaybe) *maybe = true;
-      return match == Match::kYes;
-    }));
-    return say_have_;
-  }
-
-  void FoundLocked(std::optional<Stored<Matrix>> found) {
-    have_ = std::move(found);
-    say_have_ = have_.has_value();
-    timings_.set_reused(say_have_);
-  }
-
-  // On the executor; the turn is held, so that one alone hashes for all who ask.
-  void FindByHashing() {
-    auto found = backend_->matrices().Find(
-        tenant_, claim_.key(), [this](const Matrix& stored) { return claim_.Holds(stored); });
-    Section section(this);
-    if (ended_locked()) return PumpLocked();
-    FoundLocked(std::move(found));
-    turn_.Begins(Clock::now());
-    if (say_have_) {
-      DropLocked(std::move(turn_));
-    } else if (absl::Status status = NeedLocked(); !status.ok()) {
-      EndLocked(std::move(status));
-    }
-    PumpLocked();
-  }
-
   void HalfClosed() override {
     if (have_) return;
-    if (input_ != nullptr && input_->bytes_up() == 0 && !claim_.key().empty()) {
+    if (input_ != nullptr && input_->bytes_up() == 0 && !claim_.key().empty() &&
+        !input_->CheckComplete().ok()) {
       return EndLocked(absl::OkStatus());  // it was a question; `need` has been the answer
     }
     absl::Status status = input_ == nullptr
@@ -183,7 +213,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       status = backend_->Run(
           Backend::Pool::kStore, tenant_, [self] { self->Store(); },
           [self](const absl::Status& error) { self->StoreFailed(error); });
-      storing_ = status.ok();
+      busy_ = status.ok();
     }
     if (!status.ok()) EndLocked(std::move(status));
   }
@@ -199,7 +229,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     auto stored = input_->Store(stop_.token());
     Section section(this);
     input_.reset();
-    storing_ = false;
+    busy_ = false;
     if (stored.ok()) {
       have_ = *std::move(stored);
       timings_.set_upload_ms(ToMs(Clock::now() - first_chunk_));
@@ -209,7 +239,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
           {{"matrix", have_->handle},
            {"tenant", tenant_},
            {"n", have_->value->n()},
-           {"nnz", have_->value->csc.nnz()},
+           {"nnz", have_->value->nnz()},
            {"existed", have_->existed},
            {"upload_ms", timings_.upload_ms()}});
     } else {
@@ -221,7 +251,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   void StoreFailed(const absl::Status& error) {
     Section section(this);
     input_.reset();
-    storing_ = false;
+    busy_ = false;
     EndLocked(error);
     PumpLocked();
   }
@@ -255,7 +285,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   void Gone() override { stop_.Request(kernels::StopReason::kCancelled); }
   void Ending(const absl::Status&) override {
     have_.reset();
-    if (!storing_) input_.reset();
+    if (!busy_) input_.reset();
   }
   void Closed() override { DropLocked(std::move(turn_)); }
 
@@ -271,7 +301,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   Clock::time_point opened_{}, first_chunk_{};
   std::optional<v1::UploadNeed> need_;  // to be said
   bool waits_ = false, say_have_ = false, say_wait_ = false, got_header_ = false, done_ = false;
-  bool storing_ = false;  // input_ is the executor's
+  bool busy_ = false;  // input_ is the executor's
 };
 
 }  // namespace

@@ -1,9 +1,10 @@
 // The common part of build and solve streams: a header that names or brings a matrix, its chunks,
 // then a job whose events are sent, then a result.
 //
-//   header -> (chunks -> half-close -> matrix stored) -> Submit -> events, NextPartial ...
+//   header -> (need -> chunks -> half-close -> matrix stored) -> Submit -> events, NextPartial ...
 //       -> NextResult ... -> end
 //
+// Nothing is read while an inline matrix is looked for in the stores, or its rows are turned.
 // Storing the matrix and submitting (an estimate is counted) run on executors: both may take
 // O(nnz) time, and end early when the client has gone.
 #pragma once
@@ -44,7 +45,7 @@ class WorkStream : public BidiStream<Request, Response> {
   };
 
   // --- Implemented by derived classes; the mutex is held, except for Submit ---
-  // Checks the header except for its source. `source` is set: matrix_ or input_.
+  // Checks the header except for its source.
   virtual absl::Status TakeHeader(const Header& header) = 0;
   // Takes a chunk that does not belong to the matrix.
   virtual absl::Status TakeChunk(const ChunkView& chunk) = 0;
@@ -94,7 +95,8 @@ class WorkStream : public BidiStream<Request, Response> {
   }
   bool Idle() const final { return !got_header_; }
   void Ending(const absl::Status& status) final {
-    if (begun_ && !status.ok()) return;  // an executor may be at it: they go with the stream
+    // An executor may be at it: they go with the stream.
+    if (busy_ || (begun_ && !status.ok())) return;
     input_.reset();
     ReleaseHandles();
   }
@@ -107,8 +109,14 @@ class WorkStream : public BidiStream<Request, Response> {
   }
 
   void ReceivedChunk(const ChunkView& chunk) final {
-    if (got_header_ && !begun_) this->ReadLocked();
-    Took(got_header_ ? Chunk(chunk) : UnexpectedMessage("a chunk before the header"));
+    const bool may_turn = input_ != nullptr && input_->MayTurnAfter(chunk);
+    if (got_header_ && !begun_ && !may_turn) this->ReadLocked();
+    absl::Status status =
+        got_header_ ? Chunk(chunk) : UnexpectedMessage("a chunk before the header");
+    if (status.ok() && may_turn && input_->turns()) {
+      status = Aside([this] { return input_->Turn(stop()); }, [] { return absl::OkStatus(); });
+    }
+    Took(std::move(status));
   }
 
   void Took(absl::Status status) {
@@ -116,7 +124,61 @@ class WorkStream : public BidiStream<Request, Response> {
       LeaveJob();
       return this->EndLocked(std::move(status));
     }
-    this->ReadLocked();
+    if (!busy_) this->ReadLocked();
+  }
+
+  // Runs `task` on an executor, without the mutex, while nothing is read and nobody else uses the
+  // input; then, in the stream, `next`, and reads on.
+  absl::Status Aside(std::function<absl::Status()> task, std::function<absl::Status()> next) {
+    busy_ = true;
+    auto self = std::static_pointer_cast<WorkStream>(this->shared_from_this());
+    absl::Status runs = backend_->Run(
+        Backend::Pool::kStore, tenant_,
+        [self, task = std::move(task), next = std::move(next)] {
+          absl::Status status = task();
+          typename Base::Section section(self.get());
+          self->busy_ = false;
+          if (self->ended_locked()) {
+            self->input_.reset();
+            self->ReleaseHandles();
+          } else {
+            self->Took(status.ok() ? next() : std::move(status));
+          }
+          self->PumpLocked();
+        },
+        [self](const absl::Status& error) { self->WorkFailed(error); });
+    if (!runs.ok()) busy_ = false;
+    return runs;
+  }
+
+  // Asks for what the stores do not have of the inline matrix.
+  absl::Status LookFor(const v1::MatrixHeader& header) {
+    auto found = std::make_shared<FoundOfMatrix>();
+    const bool may_have = header.wait_for_need();
+    const auto find = [this, header, may_have, found](bool may_compute) -> absl::Status {
+      const ContentClaim claim(header);
+      auto looked = FindOfMatrix(backend_, tenant_, header, may_have ? claim : claim.OfPattern(),
+                                 kInline, may_compute, stop());
+      if (!looked.ok()) return looked.status();
+      *found = *std::move(looked);
+      return absl::OkStatus();
+    };
+    const auto take = [this, header, found]() -> absl::Status {
+      if (found->content) {
+        matrix_ = std::move(found->content);
+        tell_matrix_ = true;
+      } else {
+        ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header, kInline,
+                                                    std::move(found->pattern)));
+      }
+      if (header.wait_for_need()) {
+        need_ = input_ != nullptr ? input_->Need() : v1::UploadNeed();
+      }
+      return input_ == nullptr && !wants_chunks() ? Begin() : absl::OkStatus();
+    };
+    RETURN_IF_ERROR(find(false));
+    if (found->more) return Aside([find] { return find(true); }, take);
+    return take();
   }
 
   absl::Status FirstHeader(const Header& header) {
@@ -131,9 +193,14 @@ class WorkStream : public BidiStream<Request, Response> {
         break;
       }
       case Header::kInlineMatrix: {
-        ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header.inline_matrix(),
-                                                    "header.inline_matrix"));
-        n_ = header.inline_matrix().n();
+        const v1::MatrixHeader& inline_matrix = header.inline_matrix();
+        RETURN_IF_ERROR(MatrixInput::Check(*backend_, inline_matrix, kInline));
+        n_ = inline_matrix.n();
+        if (inline_matrix.wait_for_need() || !inline_matrix.same_pattern_as().empty()) {
+          RETURN_IF_ERROR(TakeHeader(header));
+          return LookFor(inline_matrix);
+        }
+        ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, inline_matrix, kInline));
         break;
       }
       default:
@@ -239,6 +306,7 @@ class WorkStream : public BidiStream<Request, Response> {
 
   void WorkFailed(const absl::Status& error) {
     typename Base::Section section(this);
+    busy_ = false;
     input_.reset();
     LeaveJob();
     this->EndLocked(error);
@@ -246,6 +314,10 @@ class WorkStream : public BidiStream<Request, Response> {
   }
 
   bool Next(Response* message) final {
+    if (need_) {
+      *message->mutable_need() = *std::exchange(need_, std::nullopt);
+      return true;
+    }
     if (tell_matrix_) {
       tell_matrix_ = false;
       *message->mutable_matrix() = ToProto(*matrix_, /*findings=*/true);
@@ -277,13 +349,17 @@ class WorkStream : public BidiStream<Request, Response> {
   void Closed() final { LeaveJob(); }
   void LeaveJob() { this->DropLocked(feed_.TakeTies()); }
 
+  static constexpr std::string_view kInline = "header.inline_matrix";
+
   std::string tenant_;
   kernels::StopSource stop_;  // stops what runs before there is a job
   std::shared_ptr<MatrixInput> input_;
+  std::optional<v1::UploadNeed> need_;  // to be said
   int64_t n_ = 0, bytes_up_ = 0;
   double upload_ms_ = 0;
   Clock::time_point opened_ = Clock::now(), first_chunk_ = opened_;
   bool got_header_ = false, begun_ = false, tell_matrix_ = false, ready_ = false;
+  bool busy_ = false;  // an executor uses the input, and nothing is read
 };
 
 }  // namespace spaid::server

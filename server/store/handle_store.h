@@ -10,7 +10,8 @@
 //
 // A value is in use while somebody outside the store holds a shared_ptr to it. Only values not in
 // use are evicted: the least recently used ones of the tenant most over its share, for one that is
-// not (TenantShares). A tenant over its share loses its own values, or is refused.
+// not (TenantShares). A tenant over its share loses its own values, or is refused. Values may share
+// a part, whose bytes count once, and go with the last of them.
 #pragma once
 
 #include <functional>
@@ -43,6 +44,7 @@ template <class T>
 class HandleStore {
  public:
   using Same = std::function<bool(const T& stored)>;
+  using Part = HandleTable::Part;
 
   explicit HandleStore(HandleStoreOptions options) : table_(std::move(options)) {}
 
@@ -65,10 +67,38 @@ class HandleStore {
   absl::StatusOr<Stored<T>> Put(const std::string& tenant, std::shared_ptr<const T> value,
                                 int64_t bytes, const std::string& key, Reservation reservation = {},
                                 const Same& same = {}) {
-    auto item =
-        table_.Put(tenant, std::move(value), bytes, key, std::move(reservation), Untyped(same));
+    return Put(tenant, std::move(value), bytes,
+               key.empty() ? std::vector<std::string>() : std::vector{key}, std::move(reservation),
+               same, {});
+  }
+  // The same with several keys: the first names the content in Put, Find takes any; an entry that
+  // is there already gets those that it lacks. `part`: held by `value`, and not among `bytes`.
+  absl::StatusOr<Stored<T>> Put(const std::string& tenant, std::shared_ptr<const T> value,
+                                int64_t bytes, const std::vector<std::string>& keys,
+                                Reservation reservation, const Same& same, const Part& part) {
+    auto item = table_.Put(tenant, std::move(value), bytes, keys, std::move(reservation),
+                           Untyped(same), part);
     if (!item.ok()) return item.status();
     return Typed(*std::move(item));
+  }
+
+  // Returns the part that the tenant's values share: the one known by the first key of which
+  // same(part) is true, which gets the other keys, too; else `part` itself, known by all of them
+  // from now on, for as long as somebody holds it. P: the type of parts. `same` as for Put.
+  template <class P>
+  std::shared_ptr<const P> ShareByKeys(const std::string& tenant, std::shared_ptr<const P> part,
+                                       const std::vector<std::string>& keys,
+                                       const std::function<bool(const P& known)>& same) {
+    return std::static_pointer_cast<const P>(table_.ShareByKeys(
+        tenant, {std::move(part), 0}, keys,
+        [&same](const void* known) { return same(*static_cast<const P*>(known)); }));
+  }
+  // Finds a part by one of its keys; null: there is none.
+  template <class P>
+  std::shared_ptr<const P> FindPart(const std::string& tenant, const std::string& key,
+                                    const std::function<bool(const P& known)>& same) {
+    return std::static_pointer_cast<const P>(table_.FindPart(
+        tenant, key, [&same](const void* known) { return same(*static_cast<const P*>(known)); }));
   }
 
   // Finds a value by its handle. Errors: NOT_FOUND/HANDLE_EVICTED (it was this tenant's, and was

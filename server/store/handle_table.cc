@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
@@ -33,12 +34,28 @@ constexpr size_t kSweepAt = 64;
 // All state, shared with the reservations so that one may outlive the table.
 struct Reservation::Shared {
   using Account = TenantShares::Account;
+  // A part that entries of one account share; kept while somebody holds it.
+  struct SharedPart {
+    std::weak_ptr<const void> value;
+    int64_t bytes = 0;
+    std::vector<std::string> keys;  // with the tenant
+    Account account = nullptr;      // while it has entries
+    int64_t entries = 0, idle = 0, victims = 0;
+    bool counted_gone = false;  // FindVictims counts its bytes as had
+
+    // Nobody but its entries holds it.
+    bool OnlyByEntries() const { return value.use_count() <= entries; }
+    // All its entries are idle: its bytes can be had with theirs.
+    bool Idle() const { return entries > 0 && idle == entries; }
+  };
   struct Entry {
-    std::string tenant, handle, key;
+    std::string tenant, handle;
+    std::vector<std::string> keys;  // with the tenant
     std::shared_ptr<const void> value;
-    int64_t bytes;
+    int64_t bytes;  // without its part's
     uint64_t sequence;
     Account account;
+    SharedPart* part = nullptr;
     uint64_t used = 0;  // when it was handed out last
     bool held = true;   // since the last sweep it was handed out, and may be in use
   };
@@ -73,6 +90,13 @@ struct Reservation::Shared {
     return absl::StrCat(tenant.size(), ":", tenant, key);
   }
 
+  static std::vector<std::string> TenantKeys(const std::string& tenant,
+                                             const std::vector<std::string>& keys) {
+    std::vector<std::string> tenant_keys;
+    for (const std::string& key : keys) tenant_keys.push_back(TenantKey(tenant, key));
+    return tenant_keys;
+  }
+
   // The table's own pointer is the only one, and only the table could make another: nobody uses it.
   static bool InUse(const Entry& entry) { return entry.value.use_count() > 1; }
 
@@ -101,7 +125,103 @@ struct Reservation::Shared {
     const auto own = idle.find(it->account);
     own->second.order.erase(it->used);
     own->second.bytes -= it->bytes;
+    if (it->part != nullptr) CountOfPart(*it->part, 0, -1, own->second);
     if (own->second.order.empty()) idle.erase(own);
+  }
+
+  // Knows the part from now on; null: there is none.
+  SharedPart* PartOf(const HandleTable::Part& part) {
+    if (part.value == nullptr) return nullptr;
+    if (parts.size() >= forget_at) ForgetParts();
+    auto& known = parts[part.value.get()];
+    // One that was forgotten by its holders may have left its address to this one.
+    if (known != nullptr && known->value.expired()) Forget(parts.find(part.value.get()));
+    auto& mine = parts[part.value.get()];
+    if (mine == nullptr) {
+      mine = std::make_unique<SharedPart>();
+      mine->value = part.value;
+    }
+    if (mine->entries == 0) mine->bytes = part.bytes;
+    return mine.get();
+  }
+
+  // So many entries, and idle ones, more; `own` is its account's.
+  static void CountOfPart(SharedPart& part, int64_t entries, int64_t idle, Idle& own) {
+    if (part.Idle()) own.bytes -= part.bytes;
+    part.entries += entries;
+    part.idle += idle;
+    if (part.Idle()) own.bytes += part.bytes;
+  }
+
+  // The entry joins its part (null: none), whose bytes are the account's from the first on.
+  void JoinPart(Entry& entry, SharedPart* part) {
+    entry.part = part;
+    if (part == nullptr) return;
+    if (part->entries == 0) {
+      Revive(*part);
+      part->account = entry.account;
+      shares.Add(entry.account, part->bytes, kBytes);
+      entry_bytes += part->bytes;
+    }
+    const auto own = idle.find(entry.account);
+    Idle none;
+    CountOfPart(*part, 1, 0, own == idle.end() ? none : own->second);
+  }
+
+  // A held or busy entry leaves its part. Whoever else holds a part of no entry keeps its memory:
+  // its bytes are the account's until then.
+  void LeavePart(Entry& entry) {
+    SharedPart* const part = std::exchange(entry.part, nullptr);
+    if (part == nullptr) return;
+    const auto own = idle.find(entry.account);
+    Idle none;
+    CountOfPart(*part, -1, 0, own == idle.end() ? none : own->second);
+    if (part->entries > 0) return;
+    entry_bytes -= part->bytes;
+    shares.Join(entry.tenant);  // the zombie's
+    zombies.push_back({part->value, part->bytes, entry.account});
+    zombie_bytes += part->bytes;
+  }
+
+  std::vector<Zombie>::iterator ZombieOf(const SharedPart& part) {
+    return std::find_if(zombies.begin(), zombies.end(), [&](const Zombie& zombie) {
+      return !zombie.value.owner_before(part.value) && !part.value.owner_before(zombie.value);
+    });
+  }
+
+  // Bytes that an entry with this part takes beyond its own: none where they are counted already.
+  int64_t MoreFor(SharedPart* part) {
+    if (part == nullptr || part->entries > 0 || ZombieOf(*part) != zombies.end()) return 0;
+    return part->bytes;
+  }
+
+  // No zombie any more: an entry holds it again.
+  void Revive(const SharedPart& part) {
+    const auto it = ZombieOf(part);
+    if (it == zombies.end()) return;
+    zombie_bytes -= it->bytes;
+    shares.Add(it->account, -it->bytes, kBytes);
+    shares.Leave(it->account);
+    zombies.erase(it);
+  }
+
+  using Parts = std::unordered_map<const void*, std::unique_ptr<SharedPart>>;
+
+  Parts::iterator Forget(Parts::iterator it) {
+    for (const std::string& key : it->second->keys) {
+      const auto known = parts_by_key.find(key);
+      std::erase(known->second, it->second.get());
+      if (known->second.empty()) parts_by_key.erase(known);
+    }
+    return parts.erase(it);
+  }
+
+  // Parts that nobody holds are forgotten.
+  void ForgetParts() {
+    for (auto it = parts.begin(); it != parts.end();) {
+      it = it->second->value.expired() ? Forget(it) : std::next(it);
+    }
+    forget_at = std::max(kSweepAt, 2 * parts.size());
   }
 
   // Finds out which of the entries that were handed out came back.
@@ -113,6 +233,7 @@ struct Reservation::Shared {
       Idle& own = idle[it->account];
       own.order[it->used] = it;
       own.bytes += it->bytes;
+      if (it->part != nullptr) CountOfPart(*it->part, 0, 1, own);
       return true;
     });
     sweep_at = std::max(kSweepAt, 2 * held.size());
@@ -135,13 +256,14 @@ struct Reservation::Shared {
     } else {
       TakeFromIdle(it);
     }
+    LeavePart(*it);
     shares.Add(it->account, -it->bytes, kBytes);
     shares.Add(it->account, -1, kEntries);
     shares.Leave(it->account);
     entry_bytes -= it->bytes;
     by_handle.erase(it->handle);
-    if (!it->key.empty()) {
-      auto namesakes = by_key.find(TenantKey(it->tenant, it->key));
+    for (const std::string& key : it->keys) {
+      auto namesakes = by_key.find(key);
       namesakes->second.erase(it->sequence);
       if (namesakes->second.empty()) by_key.erase(namesakes);
     }
@@ -184,7 +306,17 @@ struct Reservation::Shared {
   bool FindVictims(Account account, int64_t bytes, int64_t more_entries,
                    std::vector<Iterator>* victims) {
     const auto gone = [&](Iterator it, int64_t sign) {
-      shares.Add(it->account, -sign * it->bytes, kBytes);
+      int64_t freed = it->bytes;
+      if (SharedPart* const part = it->part; part != nullptr) {
+        part->victims += sign;
+        // With the last of its entries, unless an upload holds it.
+        const bool whole = sign > 0 && part->victims == part->entries && part->OnlyByEntries();
+        if (whole || (sign < 0 && part->counted_gone)) {
+          freed += part->bytes;
+          part->counted_gone = whole;
+        }
+      }
+      shares.Add(it->account, -sign * freed, kBytes);
       shares.Add(it->account, -sign, kEntries);
     };
     absl::Cleanup still_there = [&] {
@@ -221,6 +353,65 @@ struct Reservation::Shared {
     }
     for (const Iterator victim : victims) Evict(victim, dropped);
     return true;
+  }
+
+  // Gives the entry the keys that it lacks, where there are not too many namesakes.
+  void AddKeys(Iterator it, const std::vector<std::string>& tenant_keys) {
+    for (const std::string& key : tenant_keys) {
+      auto& namesakes = by_key[key];
+      if (namesakes.size() < kMaxNamesakes && namesakes.emplace(it->sequence, it).second) {
+        it->keys.push_back(key);
+      }
+    }
+  }
+
+  // The same of a part.
+  void AddKeys(SharedPart* part, const std::vector<std::string>& tenant_keys) {
+    for (const std::string& key : tenant_keys) {
+      auto& namesakes = parts_by_key[key];
+      if (namesakes.size() >= kMaxNamesakes ||
+          std::find(namesakes.begin(), namesakes.end(), part) != namesakes.end()) {
+        continue;
+      }
+      namesakes.push_back(part);
+      part->keys.push_back(key);
+    }
+  }
+
+  // The first part of this key of which same() is true. Called without the lock; `end` runs under
+  // it, with the part or null.
+  template <class End>
+  std::shared_ptr<const void> FindPart(const std::string& tenant_key, const HandleTable::Same& same,
+                                       const End& end) {
+    // Those that were compared; one whose memory another one takes has another owner.
+    std::vector<std::weak_ptr<const void>> not_it;
+    const auto compared = [&](const std::weak_ptr<const void>& value) {
+      return std::any_of(not_it.begin(), not_it.end(), [&](const auto& other) {
+        return !other.owner_before(value) && !value.owner_before(other);
+      });
+    };
+    for (;;) {
+      std::shared_ptr<const void> candidate;
+      {
+        std::lock_guard lock(mutex);
+        const auto known = parts_by_key.find(tenant_key);
+        if (known != parts_by_key.end()) {
+          for (const SharedPart* part : known->second) {
+            if (!compared(part->value) && (candidate = part->value.lock()) != nullptr) break;
+          }
+        }
+        if (candidate == nullptr) {
+          end(nullptr);
+          return nullptr;
+        }
+      }
+      if (same(candidate.get())) {
+        std::lock_guard lock(mutex);
+        end(parts.at(candidate.get()).get());  // held by us: nobody forgets it
+        return candidate;
+      }
+      not_it.push_back(candidate);
+    }
   }
 
   // The first entry of this key behind sequence `after`; entries.end(): there is none.
@@ -314,6 +505,9 @@ struct Reservation::Shared {
   size_t sweep_at = kSweepAt;
   std::unordered_map<std::string, Iterator> by_handle;
   std::unordered_map<std::string, std::map<uint64_t, Iterator>> by_key;  // by sequence
+  Parts parts;
+  std::unordered_map<std::string, std::vector<SharedPart*>> parts_by_key;
+  size_t forget_at = kSweepAt;
   std::map<std::string, std::map<uint64_t, Iterator>> by_tenant;
   TenantShares graves;
   std::unordered_map<Account, std::deque<std::string>> tombstones;  // handles, oldest first
@@ -423,12 +617,13 @@ absl::StatusOr<Reservation> HandleTable::Reserve(const std::string& tenant, int6
 
 absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
                                                    std::shared_ptr<const void> value, int64_t bytes,
-                                                   const std::string& key, Reservation reservation,
-                                                   const Same& same) {
+                                                   const std::vector<std::string>& keys,
+                                                   Reservation reservation, const Same& same,
+                                                   const Part& part) {
   using Shared = Reservation::Shared;
-  RETURN_IF_ERROR(shared_->CheckItem(bytes));
+  RETURN_IF_ERROR(shared_->CheckItem(bytes + part.bytes));
   Shared::Dropped dropped;
-  const std::string tenant_key = Shared::TenantKey(tenant, key);
+  const std::vector<std::string> tenant_keys = Shared::TenantKeys(tenant, keys);
   absl::StatusOr<Item> put;
   const auto insert = [&] {
     TenantShares& shares = shared_->shares;
@@ -437,8 +632,9 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
       reservation.GiveBack();
       reservation.shared_.reset();
     }
+    Shared::SharedPart* const shared_part = shared_->PartOf(part);
     shared_->BuryZombies();
-    if (!shared_->MakeRoom(account, bytes, 1, &dropped)) {
+    if (!shared_->MakeRoom(account, bytes + shared_->MoreFor(shared_part), 1, &dropped)) {
       put = shared_->Full(account, bytes);
       shares.Leave(account);
       return;
@@ -446,26 +642,48 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
     shares.Add(account, bytes, kBytes);
     shares.Add(account, 1, kEntries);
     shared_->entry_bytes += bytes;
-    const auto namesakes = shared_->by_key.find(tenant_key);
-    const bool keyed = !key.empty() && (namesakes == shared_->by_key.end() ||
-                                        namesakes->second.size() < kMaxNamesakes);
-    shared_->entries.push_front({tenant, shared_->options.prefix + RandomId(),
-                                 keyed ? key : std::string(), std::move(value), bytes,
-                                 shared_->next_sequence++, account});
+    shared_->entries.push_front({.tenant = tenant,
+                                 .handle = shared_->options.prefix + RandomId(),
+                                 .keys = {},
+                                 .value = std::move(value),
+                                 .bytes = bytes,
+                                 .sequence = shared_->next_sequence++,
+                                 .account = account});
     const auto it = shared_->entries.begin();
     shared_->by_handle[it->handle] = it;
-    if (keyed) shared_->by_key[tenant_key][it->sequence] = it;
+    shared_->AddKeys(it, tenant_keys);
+    shared_->JoinPart(*it, shared_part);
     shared_->by_tenant[tenant][it->sequence] = it;
     put = Item{it->handle, it->value, false};  // in use from here on
     shared_->HandOut(it);
   };
-  if (key.empty()) {
+  if (tenant_keys.empty()) {
     std::lock_guard lock(shared_->mutex);
     insert();
-  } else if (auto found = shared_->Find(tenant_key, same, insert)) {
+  } else if (auto found = shared_->Find(tenant_keys.front(), same, insert)) {
     put = *std::move(found);
+    std::lock_guard lock(shared_->mutex);
+    const auto it = shared_->by_handle.find(put->handle);
+    if (it != shared_->by_handle.end()) shared_->AddKeys(it->second, tenant_keys);
   }
   return put;
+}
+
+std::shared_ptr<const void> HandleTable::ShareByKeys(const std::string& tenant, Part part,
+                                                     const std::vector<std::string>& keys,
+                                                     const Same& same) {
+  const auto tenant_keys = Reservation::Shared::TenantKeys(tenant, keys);
+  auto found =
+      shared_->FindPart(tenant_keys.front(), same, [&](Reservation::Shared::SharedPart* known) {
+        shared_->AddKeys(known != nullptr ? known : shared_->PartOf(part), tenant_keys);
+      });
+  return found != nullptr ? found : part.value;
+}
+
+std::shared_ptr<const void> HandleTable::FindPart(const std::string& tenant, const std::string& key,
+                                                  const Same& same) {
+  return shared_->FindPart(Reservation::Shared::TenantKey(tenant, key), same,
+                           [](Reservation::Shared::SharedPart*) {});
 }
 
 absl::StatusOr<HandleTable::Item> HandleTable::Get(const std::string& tenant,
@@ -503,16 +721,21 @@ absl::Status HandleTable::CheckUse(const std::string& tenant, const std::string&
   if (shares.MayHold(account, most, most, false, kBytes)) return absl::OkStatus();
   shared_->Sweep();  // what is held is in use now
   int64_t own = 0, sum = shared_->zombie_bytes;
+  std::unordered_set<const void*> parts;
   for (const auto& [sequence, entry] : shared_->held) {
-    sum += entry->bytes;
-    if (entry->account == account) own += entry->bytes;
+    int64_t bytes = entry->bytes;
+    if (entry->part != nullptr && parts.insert(entry->part).second) bytes += entry->part->bytes;
+    sum += bytes;
+    if (entry->account == account) own += bytes;
   }
   for (const auto& zombie : shared_->zombies) {
     if (zombie.account == account) own += zombie.bytes;
   }
-  const bool alone = own == it->second->bytes;
+  const Reservation::Shared::Entry& mine = *it->second;
+  const int64_t bytes = mine.bytes + (mine.part != nullptr ? mine.part->bytes : 0);
+  const bool alone = own == bytes;
   if (shares.MayHold(account, own, sum, alone, kBytes)) return absl::OkStatus();
-  return shared_->Full(account, it->second->bytes);
+  return shared_->Full(account, bytes);
 }
 
 absl::Status HandleTable::Delete(const std::string& tenant, const std::string& handle) {

@@ -91,17 +91,28 @@ class HandleTable {
     std::string next_token;           // empty: the end
   };
 
-  // Returns true if a stored value with the right key is the one that is meant. Runs without the
-  // lock.
+  // Returns true if a stored value (or part) with the right key is the one that is meant. Runs
+  // without the lock.
   using Same = std::function<bool(const void* stored)>;
+
+  // A piece that values of one tenant may share (the pattern of matrices): its bytes count once, as
+  // long as one of the entries that hold it is there.
+  struct Part {
+    std::shared_ptr<const void> value;  // null: there is none. Each entry's value holds it
+    int64_t bytes = 0;
+  };
 
   explicit HandleTable(HandleStoreOptions options);
   ~HandleTable();
 
   absl::StatusOr<Reservation> Reserve(const std::string& tenant, int64_t bytes);
   absl::StatusOr<Item> Put(const std::string& tenant, std::shared_ptr<const void> value,
-                           int64_t bytes, const std::string& key, Reservation reservation,
-                           const Same& same);
+                           int64_t bytes, const std::vector<std::string>& keys,
+                           Reservation reservation, const Same& same, const Part& part);
+  std::shared_ptr<const void> ShareByKeys(const std::string& tenant, Part part,
+                                          const std::vector<std::string>& keys, const Same& same);
+  std::shared_ptr<const void> FindPart(const std::string& tenant, const std::string& key,
+                                       const Same& same);
   absl::StatusOr<Item> Get(const std::string& tenant, const std::string& handle);
   std::optional<Item> Find(const std::string& tenant, const std::string& key, const Same& same);
   absl::Status Delete(const std::string& tenant, const std::string& handle);

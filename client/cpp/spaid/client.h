@@ -9,7 +9,8 @@
 //
 // Thread-safe: one Client may serve many threads. Calls block; `CallOptions` brings deadline,
 // cancellation and progress. Idempotent calls are tried again on UNAVAILABLE with back-off; a
-// handle that the server evicted is uploaded again where the client still has the arrays.
+// matrix that the server evicted, or forgot with a restart, is uploaded again, once, where the
+// client still has the arrays. For time steps there is System (spaid/system.h).
 // Texts that come from the server (labels, names, errors) are as it sent them: not fit for a
 // terminal.
 #pragma once
@@ -80,9 +81,15 @@ class Client {
   // 200 bytes of plain text, for people; a matrix that was there already keeps its own. Reads the
   // arrays twice (digests, chunks), copies none. A matrix that is not square and canonical is
   // refused, with the first place (`error().metadata` has "index"); RESOURCE_EXHAUSTED over the
-  // server's limits.
+  // server's limits. Where the server has the pattern already, only values are sent.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label = "",
                               const CallOptions& call = {}, Timings* timings = nullptr);
+  // The same of a matrix with the pattern of another one, entry for entry in the layout of `a`: its
+  // values alone are sent, and nobody checks that it is so. All of it, where that one is gone.
+  // Errors besides: PATTERN_SIZE_MISMATCH.
+  Expected<MatrixInfo> UploadValues(const std::string& same_pattern_as, const CscView& a,
+                                    const std::string& label = "", const CallOptions& call = {},
+                                    Timings* timings = nullptr);
   // Describes a matrix. NOT_FOUND: HANDLE_UNKNOWN or HANDLE_EVICTED, here and wherever a handle is
   // named.
   Expected<MatrixInfo> GetMatrix(const std::string& name, const CallOptions& call = {});
@@ -143,6 +150,7 @@ class Client {
 
  private:
   friend class Job;
+  friend class System;
   struct Impl;
   template <class Run>
   Expected<Job> Start(const std::string& matrix, const CallOptions& call, Run run);

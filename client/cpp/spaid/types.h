@@ -76,7 +76,8 @@ struct CscView {
   std::span<const double> values = {};
   std::span<const float> values_f32 = {};
   bool by_rows = false;
-  bool sort_and_sum = false;  // let the server sort indices and sum duplicates
+  bool sort_and_sum = false;                 // let the server sort indices and sum duplicates
+  std::span<const int32_t> col_ptr_32 = {};  // in place of col_ptr, from codes that have these
 };
 
 // A matrix in CSC, owned.

@@ -99,5 +99,28 @@ TEST(TransposeTest, Stops) {
   EXPECT_EQ(Transpose(a.pattern(), context).status().code(), StatusCode::kCancelled);
 }
 
+// By rows and by columns at once, on irregular patterns: the places are a permutation, and what
+// lies in them is the transpose.
+TEST(TransposeTest, TurnedRowsSayWhereEntriesGo) {
+  for (const oracle::NamedMatrix& named : oracle::Zoo(/*seed=*/5)) {
+    const CscMatrix& a = named.a;
+    const CscMatrix rows = Transpose(a);
+    for (const int threads : {1, 3}) {
+      const Context context{.stop = {}, .progress = nullptr, .threads = threads};
+      auto turned = TurnRows({rows.n_cols, rows.n_rows, rows.col_ptr, rows.row_idx}, context);
+      ASSERT_TRUE(turned.ok());
+      EXPECT_EQ(turned->columns.col_ptr, a.col_ptr) << named.name;
+      EXPECT_EQ(turned->columns.row_idx, a.row_idx) << named.name;
+      const Array<int32_t> alone = *PlacesByRows(a.pattern(), context);
+      EXPECT_EQ(turned->to, alone) << named.name;
+      Array<double> values(a.values.size());
+      for (size_t p = 0; p < values.size(); ++p) {
+        values[static_cast<size_t>(turned->to[p])] = rows.values[p];
+      }
+      EXPECT_EQ(values, a.values) << named.name;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace spaid::kernels

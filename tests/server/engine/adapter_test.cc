@@ -50,8 +50,8 @@ TEST_F(AdapterTest, PreparesWithDigestsAndDiagnosis) {
   auto a = Prepare(Upper(), {.sort_and_sum = false, .pattern_only = false, .label = "mine"});
   EXPECT_EQ(a->n(), 2);
   EXPECT_EQ(a->label, "mine");
-  EXPECT_EQ(a->pattern_digest, PatternDigest(2, a->csc.col_ptr, a->csc.row_idx));
-  EXPECT_EQ(*a->value_digest, ValueDigest(a->csc.values));
+  EXPECT_EQ(a->pattern->digest(), PatternDigest(2, a->csc().col_ptr, a->csc().row_idx));
+  EXPECT_EQ(*a->value_digest, ValueDigest(a->values));
   EXPECT_FALSE(a->diagnosis.structurally_symmetric);
   const v1::Matrix proto = ToProto(Stored<Matrix>{"matrices/1", a}, true);
   EXPECT_EQ(proto.nnz(), 3);
@@ -75,7 +75,7 @@ TEST_F(AdapterTest, APatternHasStructureOnly) {
   auto a = Prepare(pattern, {.sort_and_sum = false, .pattern_only = true, .label = {}});
   EXPECT_TRUE(a->pattern_only);
   EXPECT_FALSE(a->value_digest);
-  EXPECT_EQ(a->pattern_digest, Prepare(Upper())->pattern_digest);
+  EXPECT_EQ(a->pattern->digest(), Prepare(Upper())->pattern->digest());
   EXPECT_EQ(a->diagnosis.max_abs_value, 0);
   EXPECT_EQ(a->diagnosis.not_dominant_rows.count, 0);
   EXPECT_EQ(a->diagnosis.missing_diagonal.count, 0);
@@ -198,7 +198,8 @@ TEST_F(AdapterTest, AForgedPatternHasAPlanOfItsOwn) {
   const ParsedSpec spec = Spec(kernels::EngineKind::kStaticSpai);
   const auto honest = Prepare(Diagonal(2));
   const auto forged = std::const_pointer_cast<Matrix>(Prepare(Upper()));
-  forged->pattern_digest = honest->pattern_digest;
+  forged->pattern =
+      std::make_shared<const StoredPattern>(forged->pattern->csc(), honest->pattern->digest());
   ASSERT_TRUE(Build("t", spec, *honest).ok());
   EXPECT_FALSE(Build("t", spec, *forged)->rebuild);
   EXPECT_EQ(engine_.plans, 2);
@@ -213,17 +214,36 @@ TEST_F(AdapterTest, AForgedPatternHasAPlanOfItsOwn) {
 TEST_F(AdapterTest, TellsSha256OnceItIsKnown) {
   const auto a = Prepare(Diagonal(3));
   const auto shown = [&] { return ToProto(Stored<Matrix>{"matrices/1", a}, false).digest(); };
-  EXPECT_EQ(a->known_sha256(), nullptr);
+  EXPECT_EQ(a->pattern->known_sha256(), nullptr);
+  EXPECT_EQ(a->known_values_sha256(), nullptr);
   EXPECT_EQ(shown().pattern_sha256(), "");
-  EXPECT_EQ(a->sha256().pattern, PatternSha256(3, a->csc.col_ptr, a->csc.row_idx));
-  EXPECT_EQ(shown().pattern_sha256(), a->sha256().pattern.ToBytes());
-  EXPECT_EQ(shown().values_sha256(), ValueSha256(a->csc.values).ToBytes());
+  EXPECT_EQ(a->pattern->sha256(), PatternSha256(3, a->csc().col_ptr, a->csc().row_idx));
+  EXPECT_EQ(shown().pattern_sha256(), a->pattern->sha256().ToBytes());
+  EXPECT_EQ(shown().values_sha256(), "");
+  EXPECT_EQ(a->values_sha256(), ValueSha256(a->values));
+  EXPECT_EQ(shown().values_sha256(), ValueSha256(a->values).ToBytes());
   kernels::CscMatrix raw = Diagonal(3);
   raw.values.clear();
   const auto pattern = Prepare(std::move(raw), {.pattern_only = true});
-  EXPECT_EQ(pattern->sha256().pattern, a->sha256().pattern);
-  EXPECT_FALSE(pattern->sha256().values);
+  EXPECT_EQ(pattern->pattern->sha256(), a->pattern->sha256());
   EXPECT_FALSE(pattern->SameContent(*a));
+}
+
+// [0 2; 3 4] by columns is 3 | 2 4, by rows 2 | 3 4.
+TEST_F(AdapterTest, Sha256ByRowsIsThatOfTheArraysByRows) {
+  kernels::CscMatrix raw;
+  raw.n_rows = raw.n_cols = 2;
+  raw.col_ptr = {0, 1, 3};
+  raw.row_idx = {1, 0, 1};
+  raw.values = {3, 2, 4};
+  const auto a = Prepare(std::move(raw));
+  const std::vector<int64_t> row_ptr{0, 1, 3};
+  const std::vector<int32_t> col_idx{1, 0, 1};
+  const std::vector<double> by_rows{2, 3, 4};
+  EXPECT_EQ(a->pattern->sha256(/*by_rows=*/true), PatternSha256(2, row_ptr, col_idx));
+  const auto places = adapter_.PlacesByRows("t", *a->pattern, {});
+  ASSERT_TRUE(places.ok());
+  EXPECT_EQ(a->values_sha256_by_rows(**places), ValueSha256(by_rows));
 }
 
 TEST_F(AdapterTest, APlanThatReadValuesIsNotKept) {

@@ -62,8 +62,8 @@ class InOrderTest : public testing::Test {
   }
   std::shared_ptr<const kernels::Preconditioner> Fsai(const Matrix& a) const {
     const kernels::PreconditionerSpec spec{.engine = kernels::EngineKind::kFsai};
-    const auto plan = engine_->MakePlan(spec, a.csc, nullptr, {.threads = 1});
-    return (*plan)->Build(spec, a.csc, {.threads = 1})->preconditioner;
+    const auto plan = engine_->MakePlan(spec, a.csc(), nullptr, {.threads = 1});
+    return (*plan)->Build(spec, a.csc(), {.threads = 1})->preconditioner;
   }
   static std::vector<double> Rhs(const Matrix& a) {
     std::vector<double> b(static_cast<size_t>(a.n()));
@@ -92,8 +92,8 @@ class InOrderTest : public testing::Test {
     std::vector<double> r = Rhs(a);
     const double b_norm = std::sqrt(std::inner_product(r.begin(), r.end(), r.begin(), 0.0));
     for (int64_t j = 0; j < a.n(); ++j) {
-      for (int64_t p = a.csc.col_ptr[j]; p < a.csc.col_ptr[j + 1]; ++p) {
-        r[a.csc.row_idx[p]] -= a.csc.values[p] * solved.result.x[j];
+      for (int64_t p = a.csc().col_ptr[j]; p < a.csc().col_ptr[j + 1]; ++p) {
+        r[a.csc().row_idx[p]] -= a.values[p] * solved.result.x[j];
       }
     }
     const double norm = std::sqrt(std::inner_product(r.begin(), r.end(), r.begin(), 0.0));
@@ -144,7 +144,7 @@ TEST_F(InOrderTest, AnMThatIsThereComesAlong) {
   const kernels::SolveOptions named{.method = kernels::Method::kCg, .rtol = kRtol};
   const auto by_name = full.Solve(a, m, Rhs(*a), {}, named, {.device = "cpu"}, *RunningJob());
   ASSERT_TRUE(by_name.ok());
-  EXPECT_EQ(by_name->result.x, engine_->Solve(a->csc, m.get(), Rhs(*a), {}, named, {})->x);
+  EXPECT_EQ(by_name->result.x, engine_->Solve(a->csc(), m.get(), Rhs(*a), {}, named, {})->x);
   EXPECT_EQ(by_name->result.x, without.result.x);
   EXPECT_TRUE(Solve(full, a, nullptr, kernels::RungKind::kBottom, *RunningJob()).rungs.empty());
   EXPECT_EQ(full.plan_cache().entries, 0);

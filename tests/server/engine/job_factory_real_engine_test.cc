@@ -128,7 +128,7 @@ TEST_F(RealEngineTest, AutoBeginsAgainWithAScaledMatrix) {
   }
   const auto matrix = Put(std::move(a));
   std::vector<double> b(kN, 0.0);
-  const kernels::CscMatrix& csc = matrix.value->csc;
+  const kernels::CscView csc = matrix.value->csc();
   for (size_t p = 0; p < csc.values.size(); ++p) b[csc.row_idx[p]] += csc.values[p];
   for (int turn = 0; turn < 4; ++turn) {
     auto request = Solve(matrix);

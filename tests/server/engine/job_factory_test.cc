@@ -66,8 +66,8 @@ TEST_F(JobFactoryTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
   auto a = Put(Diagonal(160)), forged = Put(Forged(Diagonal(160)));
   ASSERT_EQ(a.value->ContentKey(), forged.value->ContentKey());
   ASSERT_NE(a.handle, forged.handle);
-  const auto& true_values = a.value->csc.values;
-  const auto& others = forged.value->csc.values;
+  const auto& true_values = a.value->values;
+  const auto& others = forged.value->values;
   const auto at = static_cast<size_t>(
       std::mismatch(true_values.begin(), true_values.end(), others.begin()).first -
       true_values.begin());
@@ -89,7 +89,7 @@ TEST_F(JobFactoryTest, AForgedMatrixSharesNothingOfTheTrueOnes) {
     request.spec = Spec();
     const auto solved = Solved(*bench_->StartSolve(std::move(request)));
     EXPECT_EQ(solved->done.preconditioner(), built->preconditioner.handle);
-    EXPECT_EQ(solved->x[at], 6 / matrix.value->csc.values[at]);
+    EXPECT_EQ(solved->x[at], 6 / matrix.value->values[at]);
   }
   EXPECT_EQ(engine_.builds, 2);
 }

@@ -188,9 +188,9 @@ TEST_F(MemoryBooks, OfSolves) {
     kernels::PreconditionerSpec spec;
     spec.engine = kind;
     spec.scaling = scaling;
-    auto plan = engine_->MakePlan(spec, of->csc, nullptr, {.threads = 2});
+    auto plan = engine_->MakePlan(spec, of->csc(), nullptr, {.threads = 2});
     EXPECT_TRUE(plan.ok());
-    auto made = (*plan)->Build(spec, of->csc, {.threads = 2});
+    auto made = (*plan)->Build(spec, of->csc(), {.threads = 2});
     EXPECT_TRUE(made.ok());
     return made->preconditioner;
   };
@@ -326,13 +326,13 @@ TEST_F(MemoryBooks, OfBuildsByAScaledMatrix) {
       spec.engine = c.engine;
       spec.scaling = c.scaling;
       const kernels::Context context{.threads = threads};
-      const auto estimate = engine_->Estimate(spec, c.a.csc, nullptr, context);
+      const auto estimate = engine_->Estimate(spec, c.a.csc(), nullptr, context);
       ASSERT_TRUE(estimate.ok()) << estimate.status().message();
       kernels::Result<kernels::BuildResult> built = kernels::BuildResult{};
       const int64_t taken = PeakOf([&] {
-        const auto plan = engine_->MakePlan(spec, c.a.csc, nullptr, context);
+        const auto plan = engine_->MakePlan(spec, c.a.csc(), nullptr, context);
         ASSERT_TRUE(plan.ok()) << plan.status().message();
-        built = (*plan)->Build(spec, c.a.csc, context);
+        built = (*plan)->Build(spec, c.a.csc(), context);
       });
       ASSERT_TRUE(built.ok()) << built.status().message();
       EXPECT_NE(built->quality.scaling, ScalingMode::kNone);

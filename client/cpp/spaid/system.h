@@ -1,0 +1,62 @@
+// A linear system that is solved again and again while its values change: time steps, Newton steps.
+// What does not change is neither sent nor built again.
+//
+//   spaid::System system(client, {n, row_ptr, col_idx, values, {}, /*by_rows=*/true},
+//                        {.engine = spaid::Engine::kFsai});
+//   for (...) {
+//     Assemble(values);                         // into the same array
+//     system.SetValues(values);
+//     auto solved = system.Solve(b);            // one call: 8 bytes an entry up, and b
+//     if (!solved.ok()) return Fail(solved.error().message);
+//   }
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "spaid/client.h"
+
+namespace spaid {
+
+// Solves as `options` say, whose `preconditioner` and `initial_guess` are replaced, by M of an
+// earlier step and by `guess` of each call. Where `engine` is named, M is kept or built anew as
+// options.reuse says, by default kAuto; with Engine::kAuto the server remembers what solved this
+// pattern. What the server has lost (evicted, or forgotten with a restart) is sent and built again,
+// once a call. Not thread-safe; the client outlives this.
+class System {
+ public:
+  // Borrows the arrays of `a` until it is given others.
+  System(Client& client, const CscView& a, SolveOptions options = {});
+
+  // Other values, on the same pattern. Borrowed. SIZE_MISMATCH: not as many.
+  std::optional<Error> SetValues(std::span<const double> values);
+  // Another matrix, of any pattern and size. M of the one before serves on if the size is the same.
+  std::optional<Error> SetMatrix(const CscView& a);
+
+  // Solves A X = B, b: n × k, column-major; `guess`: as many, or none. As Client::Solve.
+  Expected<SolveResult> Solve(std::span<const double> b, std::span<const double> guess = {},
+                              const CallOptions& call = {});
+  // Builds M for the present values, which the next Solve begins with. As Client::Build.
+  Expected<BuildResult> Build(bool fetch_result = false, const CallOptions& call = {});
+
+  // Handles on the server; empty: none yet, or not any more.
+  const std::string& matrix() const { return matrix_; }  // of the present values
+  const std::string& preconditioner() const { return preconditioner_; }
+
+ private:
+  // Forgets what `error` says is gone. False: nothing of ours.
+  bool Forget(const Error& error);
+  Expected<SolveResult> SolveOnce(std::span<const double> b, const SolveOptions& options,
+                                  const CallOptions& call);
+
+  Client* client_;
+  CscView a_;
+  SolveOptions options_;
+  std::string matrix_;   // of these values
+  std::string pattern_;  // of some values on this pattern
+  std::string preconditioner_;
+};
+
+}  // namespace spaid

@@ -1,0 +1,115 @@
+#include "spaid/system.h"
+
+#include <string>
+#include <utility>
+
+#include "client/cpp/arrays.h"
+#include "client/cpp/errors.h"
+#include "client/cpp/impl.h"
+
+namespace spaid {
+namespace {
+
+// A small matrix comes along with its first solve; a larger one is uploaded before, for there the
+// server is asked by quick digests first if it has it.
+constexpr size_t kSmallEntries = 16 << 10;
+// The matrix, its pattern and M may all be gone.
+constexpr int kMaxTries = 4;
+
+}  // namespace
+
+System::System(Client& client, const CscView& a, SolveOptions options)
+    : client_(&client), a_(a), options_(std::move(options)) {
+  options_.spec.engine = options_.engine;
+}
+
+std::optional<Error> System::SetValues(std::span<const double> values) {
+  if (values.size() != a_.row_idx.size()) {
+    return internal::MakeError(Code::kInvalidArgument, internal::kSizeMismatch,
+                               "values has " + std::to_string(values.size()) +
+                                   " elements, the pattern " + std::to_string(a_.row_idx.size()) +
+                                   "; for another pattern there is SetMatrix",
+                               "values");
+  }
+  a_.values = values;
+  a_.values_f32 = {};
+  matrix_.clear();
+  return std::nullopt;
+}
+
+std::optional<Error> System::SetMatrix(const CscView& a) {
+  const internal::WidePointers wide(a);
+  if (auto error = internal::CheckSpans(wide.view())) return error;
+  if (a.n != a_.n) preconditioner_.clear();
+  a_ = a;
+  matrix_.clear();
+  pattern_.clear();
+  return std::nullopt;
+}
+
+bool System::Forget(const Error& error) {
+  bool ours = false;
+  for (std::string* handle : {&matrix_, &pattern_, &preconditioner_}) {
+    if (handle->empty() || !internal::IsGone(error, *handle)) continue;
+    handle->clear();
+    ours = true;
+  }
+  return ours;
+}
+
+Expected<SolveResult> System::SolveOnce(std::span<const double> b, const SolveOptions& options,
+                                        const CallOptions& call_options) {
+  const internal::Call call(call_options);
+  Client::Impl& client = *client_->impl_;
+  if (!matrix_.empty()) return client.Solve({.matrix = matrix_}, a_.n, b, options, call);
+  if (!pattern_.empty() || a_.row_idx.size() <= kSmallEntries) {
+    return client.Solve({.matrix = pattern_, .a = &a_}, a_.n, b, options, call);
+  }
+  Timings upload;
+  auto stored = client.Upload(a_, "", call, upload);
+  if (!stored.ok()) return stored.error();
+  auto solved = client.Solve({.matrix = stored->name}, a_.n, b, options, call);
+  if (solved.ok()) {
+    solved->timings.upload_ms += upload.upload_ms;
+    solved->timings.bytes_up += upload.bytes_up;
+    solved->timings.total_ms += upload.total_ms;
+  }
+  return solved;
+}
+
+Expected<SolveResult> System::Solve(std::span<const double> b, std::span<const double> guess,
+                                    const CallOptions& call) {
+  for (int left = kMaxTries;; --left) {
+    SolveOptions options = options_;
+    options.initial_guess = guess;
+    if (options.engine != Engine::kAuto) options.preconditioner = preconditioner_;
+    Expected<SolveResult> solved = SolveOnce(b, options, call);
+    if (!solved.ok()) {
+      if (left > 1 && Forget(solved.error())) continue;
+      return solved;
+    }
+    matrix_ = pattern_ = solved->matrix;
+    if (!solved->preconditioner.empty()) preconditioner_ = solved->preconditioner;
+    return solved;
+  }
+}
+
+Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call) {
+  for (int left = kMaxTries;; --left) {
+    if (matrix_.empty()) {
+      auto stored = pattern_.empty() ? client_->Upload(a_, "", call)
+                                     : client_->UploadValues(pattern_, a_, "", call);
+      if (!stored.ok()) return stored.error();
+      matrix_ = pattern_ = stored->name;
+    }
+    Expected<BuildResult> built = client_->Build(matrix_, options_.spec, fetch_result, call);
+    if (!built.ok()) {
+      if (left > 1 && Forget(built.error())) continue;
+      return built;
+    }
+    preconditioner_ = built->preconditioner.name;
+    return built;
+  }
+}
+
+}  // namespace spaid
