@@ -150,13 +150,17 @@ TEST(MatrixHeader, SizesNeverOverflow) {
   EXPECT_EQ(ReasonOf(status), "MATRIX_TOO_LARGE");
   header.set_n(1);
   header.set_nnz(1);
-  EXPECT_TRUE(CheckMatrixHeader(header, "header", 28 + static_cast<int64_t>(sizeof(Matrix))).ok());
+  EXPECT_TRUE(CheckMatrixHeader(header, "header",
+                                28 + static_cast<int64_t>(sizeof(Matrix) + sizeof(StoredPattern)))
+                  .ok());
   EXPECT_EQ(
-      ReasonOf(CheckMatrixHeader(header, "header", 27 + static_cast<int64_t>(sizeof(Matrix)))),
+      ReasonOf(CheckMatrixHeader(
+          header, "header", 27 + static_cast<int64_t>(sizeof(Matrix) + sizeof(StoredPattern)))),
       "MATRIX_TOO_LARGE");
   header.set_label(std::string(201, 'x'));
   EXPECT_EQ(
-      ReasonOf(CheckMatrixHeader(header, "header", 28 + static_cast<int64_t>(sizeof(Matrix)))),
+      ReasonOf(CheckMatrixHeader(
+          header, "header", 28 + static_cast<int64_t>(sizeof(Matrix) + sizeof(StoredPattern)))),
       "BAD_LABEL");
 }
 
