@@ -82,6 +82,8 @@ void AddSolve(CLI::App& app, Arguments& args) {
       "  spaidctl solve gallery:poisson:40 --engine=afsai --k-max=20\n"
       "  spaidctl solve gallery:convdiff:30 --engine=dynamic-spai --column-tol=0.4\n"
       "  spaidctl solve A.mtx --plot=A.svg                how the residual fell, for a report\n"
+      "  spaidctl solve A.mtx --preconditioner=preconditioners/... --reuse=auto   the next time "
+      "step\n"
       "Exit codes: 0 converged, 3 did not converge (the outcome says why), 1 error, 2 wrong "
       "usage.");
   AddMatrix(sub, s.matrix);
@@ -112,6 +114,9 @@ void AddSolve(CLI::App& app, Arguments& args) {
                   "Use this one (handle preconditioners/...) instead of building")
       ->type_name("HANDLE")
       ->excludes("--engine");
+  AddReuseFlags(sub, s.options.reuse);
+  sub->get_option("--reuse")->needs("--preconditioner");
+  sub->get_option("--reuse-factor")->needs("--reuse");
   AddLimits(sub, s.limits);
   sub->add_flag("--detach", s.detach, "Print the job's name and leave; see watch and jobs")
       ->excludes("--out")

@@ -190,6 +190,8 @@ json ToJson(const ServerInfo& info) {
 
 json ToJson(const SolveFigures& figures) { return Value(figures); }
 
+json ToJson(const Reuse& reuse) { return Value(reuse); }
+
 void AddTimings(json& object, const Timings& timings) {
   object["setup_ms"] = timings.setup_ms();
   object.update(Value(timings));

@@ -18,6 +18,7 @@ nlohmann::json ToJson(const Rung& rung);
 nlohmann::json ToJson(const BuildEstimate& estimate);
 nlohmann::json ToJson(const ServerInfo& info);
 nlohmann::json ToJson(const SolveFigures& figures);
+nlohmann::json ToJson(const Reuse& reuse);
 // setup_ms (plan + build) and every phase by itself, bytes, rebuild, reused; merged into `object`.
 void AddTimings(nlohmann::json& object, const Timings& timings);
 

@@ -124,4 +124,11 @@ void AddSolveFlags(CLI::App* app, SolveOptions& options, const std::set<std::str
   });
 }
 
+void AddReuseFlags(CLI::App* app, ReusePolicy& policy) {
+  Flags flags(app);
+  ReusePolicy::Fields(policy, [&](const char* name, auto& member) {
+    flags.Add(*internal::FindReuseOption(name), member);
+  });
+}
+
 }  // namespace spaid::cli

@@ -18,4 +18,7 @@ void AddEngineFlags(CLI::App* app, PreconditionerSpec& spec,
 // For the named options of the iteration ("--rtol"); empty: all.
 void AddSolveFlags(CLI::App* app, SolveOptions& options, const std::set<std::string>& flags = {});
 
+// For what becomes of a named preconditioner.
+void AddReuseFlags(CLI::App* app, ReusePolicy& policy);
+
 }  // namespace spaid::cli

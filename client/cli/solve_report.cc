@@ -119,6 +119,7 @@ nlohmann::json SolveJson(const SolveReport& s) {
   json rungs = json::array();
   for (const Rung& rung : r.rungs) rungs.push_back(ToJson(rung));
   object["rungs"] = std::move(rungs);
+  object["reuse"] = r.reuse ? ToJson(*r.reuse) : json(nullptr);
   object["quality"] = r.quality ? ToJson(*r.quality) : json(nullptr);
   if (s.info) object["findings"] = s.info->diagnosis.findings;
   if (s.diagnosis_error) object["findings_error"] = ToJson(*s.diagnosis_error);
@@ -190,6 +191,7 @@ std::string SolveText(const SolveReport& s, bool color) {
   if (!r.placement.empty()) facts.Add("placed", r.placement);
   facts.Add("matrix", r.matrix);
   if (!r.preconditioner.empty()) facts.Add("M", r.preconditioner);
+  if (r.reuse) facts.Add(std::string(Name(r.reuse->decision)), r.reuse->reason);
   if (!s.args.out.empty()) facts.Add("solution", s.args.out);
   if (!s.args.plot.empty()) facts.Add("plot", s.args.plot);
   text += facts.Text(color);

@@ -187,6 +187,7 @@ Residual FromProto(const v1::Residual& in) {
 }
 
 SolveFigures FromProto(const v1::SolveFigures& in) { return Read<SolveFigures>(in); }
+Reuse FromProto(const v1::Reuse& in) { return Read<Reuse>(in); }
 
 JobInfo FromProto(const v1::Job& in) {
   JobInfo out;
@@ -276,6 +277,12 @@ std::optional<Precision> FromProto(v1::Precision in) {
 
 v1::Priority ToProto(Priority in) { return ToNumber<v1::Priority>(in); }
 v1::NullSpace ToProto(NullSpace in) { return ToNumber<v1::NullSpace>(in); }
+v1::ReusePolicy ToProto(const ReusePolicy& in) {
+  v1::ReusePolicy out;
+  out.set_mode(ToNumber<v1::ReuseMode>(in.mode));
+  out.set_factor(in.factor);
+  return out;
+}
 v1::JobState ToProto(JobState in) { return ToNumber<v1::JobState>(in); }
 
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in) {

@@ -31,6 +31,7 @@ JobInfo::RhsOutcome FromProto(const v1::RhsOutcome& in);
 Rung FromProto(const v1::Rung& in);
 Residual FromProto(const v1::Residual& in);
 SolveFigures FromProto(const v1::SolveFigures& in);
+Reuse FromProto(const v1::Reuse& in);
 BuildEstimate FromProto(const v1::EstimateBuildResponse& in);
 ServerInfo FromProto(const v1::GetServerInfoResponse& in);
 Engine FromProto(v1::EngineKind in);  // unknown: kNone
@@ -43,6 +44,7 @@ std::optional<Precision> FromProto(v1::Precision in);
 v1::JobState ToProto(JobState in);
 v1::Priority ToProto(Priority in);
 v1::NullSpace ToProto(NullSpace in);
+v1::ReusePolicy ToProto(const ReusePolicy& in);
 // Options that in.engine does not read stay unset.
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);
 // The options of the iteration.

@@ -53,6 +53,16 @@ std::string_view Name(NullSpace value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(ReuseMode value) {
+  static constexpr std::string_view kNames[] = {"keep", "rebuild", "auto"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(ReuseDecision value) {
+  static constexpr std::string_view kNames[] = {"kept", "rebuilt", "regrown"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(Outcome value) {
   static constexpr std::string_view kNames[] = {"converged",  "max-iterations", "stagnated",
                                                 "breakdown",  "indefinite",     "non-finite",

@@ -95,4 +95,10 @@ const OptionInfo* FindSolveOption(const char* name) {
   return Find(*options, name);
 }
 
+const OptionInfo* FindReuseOption(const char* name) {
+  static const auto* const options =
+      new Options(OptionsOf(*v1::ReusePolicy::descriptor(), nullptr));
+  return Find(*options, name);
+}
+
 }  // namespace spaid::internal

@@ -35,8 +35,9 @@ const std::vector<std::string>& SpecMessages();
 // Null: the message has no such option, or `engine` (where one is given) does not read it.
 const OptionInfo* FindOption(const std::string& message, const char* name,
                              std::optional<Engine> engine);
-// Fields of SolveHeader.
+// Fields of SolveHeader, and of its ReusePolicy.
 const OptionInfo* FindSolveOption(const char* name);
+const OptionInfo* FindReuseOption(const char* name);
 
 // visit(info, member) for every option that `engine` reads; of nullopt for all options there are. A
 // member that several messages have comes once for each. Thread-safe.

@@ -58,6 +58,9 @@ v1::SolveHeader Header(int32_t rhs_count, int32_t null_vectors, const SolveOptio
     spec.engine = options.engine;
     *header.mutable_spec() = ToProto(spec);
   }
+  if (!options.preconditioner.empty() || options.reuse.mode != ReuseMode::kKeep) {
+    *header.mutable_reuse() = ToProto(options.reuse);
+  }
   Set(options, &header);
   header.set_rhs_count(rhs_count);
   header.set_has_initial_guess(!options.initial_guess.empty());
@@ -106,6 +109,7 @@ Expected<SolveResult> Assemble(const v1::SolveDone& done, int32_t rhs_count,
   if (done.has_quality()) result.quality = FromProto(done.quality());
   result.timings = FromProto(done.timings());
   result.null_space = done.null_space();
+  if (done.has_reuse()) result.reuse = FromProto(done.reuse());
   for (const v1::Rung& rung : done.rungs()) result.rungs.push_back(FromProto(rung));
   return result;
 }

@@ -18,9 +18,10 @@ constexpr int kMaxTries = 4;
 
 }  // namespace
 
-System::System(Client& client, const CscView& a, SolveOptions options)
+System::System(Client& client, const CscView& a, SolveOptions options, ReusePolicy reuse)
     : client_(&client), a_(a), options_(std::move(options)) {
   options_.spec.engine = options_.engine;
+  options_.reuse = reuse;
 }
 
 std::optional<Error> System::SetValues(std::span<const double> values) {
@@ -83,6 +84,7 @@ Expected<SolveResult> System::Solve(std::span<const double> b, std::span<const d
     SolveOptions options = options_;
     options.initial_guess = guess;
     if (options.engine != Engine::kAuto) options.preconditioner = preconditioner_;
+    if (options.preconditioner.empty()) options.reuse = {};  // of an M that there is
     Expected<SolveResult> solved = SolveOnce(b, options, call);
     if (!solved.ok()) {
       if (left > 1 && Forget(solved.error())) continue;

@@ -150,6 +150,11 @@ class Blocks {
   std::map<std::pair<int64_t, int64_t>, double> entries_;  // by column, then row
 };
 
+// What became of M.
+const char* Of(const spaid::SolveResult& solved) {
+  return solved.reuse ? spaid::Name(solved.reuse->decision).data() : "built";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -186,7 +191,7 @@ int main(int argc, char** argv) {
           "load %d, step %d: %zu nodes touch, %lld iterations, M %s, %lld bytes up, "
           "residual %.1e\n",
           load, newton, contact.size(), static_cast<long long>(solved->rhs[0].iterations),
-          spaid::Name(solved->reuse.decision), static_cast<long long>(solved->timings.bytes_up),
+          Of(*solved), static_cast<long long>(solved->timings.bytes_up),
           residual);
       if (solved->rhs[0].outcome != spaid::Outcome::kConverged || residual > 1e-7) return 1;
       u = std::move(solved->x);

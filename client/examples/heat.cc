@@ -74,6 +74,11 @@ struct Plate {
   void Couple(int64_t i, int64_t j) { col_idx.push_back(static_cast<int32_t>(i * side + j)); }
 };
 
+// What became of M.
+const char* Of(const spaid::SolveResult& solved) {
+  return solved.reuse ? spaid::Name(solved.reuse->decision).data() : "built";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -107,7 +112,7 @@ int main(int argc, char** argv) {
     const double residual = plate.Residual(solved->x);
     std::printf("step %d: %lld iterations, M %s, %lld bytes up, residual %.1e\n", step,
                 static_cast<long long>(solved->rhs[0].iterations),
-                spaid::Name(solved->reuse.decision),
+                Of(*solved),
                 static_cast<long long>(solved->timings.bytes_up), residual);
     if (solved->rhs[0].outcome != spaid::Outcome::kConverged || residual > 1e-7) return 1;
     plate.temperature = std::move(solved->x);

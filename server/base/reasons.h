@@ -25,6 +25,7 @@ inline constexpr std::string_view kBadKeepTau = "BAD_KEEP_TAU";
 inline constexpr std::string_view kBadFsaiOption = "BAD_FSAI_OPTION";  // any of FsaiSpec
 inline constexpr std::string_view kBadRhsCount = "BAD_RHS_COUNT";
 inline constexpr std::string_view kBadNullSpace = "BAD_NULL_SPACE";
+inline constexpr std::string_view kBadReuse = "BAD_REUSE";
 inline constexpr std::string_view kRhsLengthMismatch = "RHS_LENGTH_MISMATCH";
 inline constexpr std::string_view kPatternSizeMismatch = "PATTERN_SIZE_MISMATCH";
 inline constexpr std::string_view kPreconditionerSizeMismatch = "PRECONDITIONER_SIZE_MISMATCH";

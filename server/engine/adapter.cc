@@ -250,7 +250,7 @@ std::string PlacesKey(const std::string& tenant, const StoredPattern& pattern) {
 
 void EngineAdapter::KeepPlaces(const std::string& tenant, const KnownPattern& of) const {
   plans_.Put(tenant, PlacesKey(tenant, *of.pattern),
-             std::make_shared<const KeptPlan>(KeptPlan{nullptr, {}, of.places}),
+             std::make_shared<const KeptPlan>(KeptPlan{.plan = nullptr, .places = of.places}),
              static_cast<int64_t>(of.places->size() * sizeof(int32_t)));
 }
 
@@ -400,7 +400,8 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     built->host_to_device_ms = timings.host_to_device_ms;
     built->device_to_host_ms = timings.device_to_host_ms;
     if ((*plan)->serves_new_values()) {
-      plans_.Put(tenant, key, std::make_shared<const KeptPlan>(KeptPlan{*plan}),
+      plans_.Put(tenant, key,
+                 std::make_shared<const KeptPlan>(KeptPlan{.plan = *plan, .first_counts = built->first_counts}),
                  (*plan)->host_bytes(), DevicesOf(context), (*plan)->device_bytes());
     }
   }
@@ -408,7 +409,8 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
   auto result = (*plan)->Build(spec, a.csc(), context);
   if (!result.ok()) return ToAbsl(result.status());
   if (result->grown != nullptr) {
-    plans_.Put(tenant, key, std::make_shared<const KeptPlan>(KeptPlan{result->grown}),
+    plans_.Put(tenant, key,
+               std::make_shared<const KeptPlan>(KeptPlan{.plan = result->grown, .first_counts = built->first_counts}),
                result->grown->host_bytes(), DevicesOf(context), result->grown->device_bytes());
   }
   const kernels::DeviceTimings& timings = result->timings;
@@ -452,7 +454,8 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   }
   const std::string key = PlanKey(DevicesOf(context), tenant, build);
   std::shared_ptr<const kernels::Plan> plan;
-  if (const auto kept = build.regrow ? nullptr : plans_.Get(key)) plan = kept->plan;
+  const auto kept = build.regrow ? nullptr : plans_.Get(key);
+  if (kept) plan = kept->plan;
   BuiltPreconditioner built;
   built.rebuild = plan != nullptr;
   auto result = PlanAndBuild(tenant, spec, key, a, pattern, context, &plan, &built);
@@ -465,6 +468,9 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   if (partial != nullptr) partial->Finish(built.kernel);
   on_devices_.KeepCopy(tenant, index, built.kernel);
   built.quality = ToProto(result->quality);
+  if (kept && (result->quality.pattern_reused || result->quality.scaling_reused)) {
+    built.earlier_counts = kept->first_counts;
+  }
   if (Metrics* metrics = options_.metrics) {
     if (built.rebuild) {
       metrics->Rebuild();

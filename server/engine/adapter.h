@@ -88,6 +88,7 @@ struct KeptPlan {
   std::shared_ptr<const kernels::Plan> plan;
   kernels::UnknownOrder order = {};
   RowPlaces places = nullptr;
+  std::shared_ptr<const FirstCounts> first_counts = {};  // of the M that the plan was made with
 };
 
 struct BuiltPreconditioner {
@@ -96,6 +97,9 @@ struct BuiltPreconditioner {
   // Disjoint.
   double plan_ms = 0, build_ms = 0, assemble_ms = 0, host_to_device_ms = 0, device_to_host_ms = 0;
   bool rebuild = false;  // the plan came from the cache
+  // Preconditioner's.
+  std::shared_ptr<FirstCounts> first_counts = std::make_shared<FirstCounts>();
+  std::shared_ptr<const FirstCounts> earlier_counts;
 };
 
 // Entries of M, or of both factors, that a solve stores and a product with M reads; of `nnz` of the
@@ -259,12 +263,16 @@ class EngineAdapter {
   // more, A's values take its place. Where the GPU is out of memory, what is kept there goes, and
   // it is tried once more. `ladder`: null, or AUTO made `m`: rungs that are left are reported to
   // the job; those on A scaled are the host's work. Of right-hand sides that no x reaches to the
-  // tolerance rungs have the part that is reached (SolveOptions::null_space). Errors: the kernels'.
+  // tolerance rungs have the part that is reached (SolveOptions::null_space). `leg`: null, or which
+  // of the job's right-hand sides these are; residuals are reported by their numbers, and
+  // CountSolve is the caller's to call. Errors: the kernels'.
   absl::StatusOr<Solved> Solve(const std::shared_ptr<const Matrix>& a,
                                const std::shared_ptr<const kernels::Preconditioner>& m,
                                std::span<const double> b, std::span<const double> x0,
                                const kernels::SolveOptions& options, const Assignment& at, Job& job,
-                               const Ladder* ladder = nullptr) const;
+                               const Ladder* ladder = nullptr, const SolveLeg* leg = nullptr) const;
+  // Counts an ended solve in the metrics.
+  void CountSolve(kernels::Method method, const kernels::SolveResult& solved) const;
 
   // The rung that solves A x = b of a random x to 1e-6, or comes closest, where nothing is known of
   // A's pattern: AUTO's choice for a build. Reports to the job as a solve's rungs do.

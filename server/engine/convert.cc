@@ -64,6 +64,12 @@ struct EnumNames<kernels::NullSpaceChoice> {
   }
 };
 template <>
+struct EnumNames<server::ReuseMode> {
+  static std::string_view Of(server::ReuseMode value) {
+    return Pick({"keep", "rebuild", "auto"}, value);
+  }
+};
+template <>
 struct EnumNames<kernels::Outcome> {
   static std::string_view Of(kernels::Outcome value) {
     return Pick({"converged", "max-iterations", "stagnated", "breakdown", "indefinite",
@@ -214,6 +220,27 @@ absl::StatusOr<bool> ParseLearned(const v1::AutoSpec& spec, const std::string& p
   }
 }
 
+absl::StatusOr<ReusePolicy> ParseReuse(const v1::SolveHeader& header, const std::string& path) {
+  ReusePolicy policy;
+  const v1::ReusePolicy& reuse = header.reuse();
+  if (reuse.mode() != v1::REUSE_MODE_UNSPECIFIED) {
+    ASSIGN_OR_RETURN(policy.mode, ParseEnum<ReuseMode>(reuse.mode(), Path(path, "mode")));
+    if (header.preconditioning_case() != v1::SolveHeader::kPreconditioner) {
+      return Bad(reason::kBadReuse, Path(path, "mode"),
+                 "says what becomes of a preconditioner that is named, and none is; set "
+                 "`preconditioner` to the handle of an earlier one, or leave the mode unset");
+    }
+  }
+  if (reuse.factor() == 0) return policy;
+  policy.factor = reuse.factor();
+  if (!(policy.factor >= 1) || !std::isfinite(policy.factor)) {
+    return Bad(reason::kBadReuse, Path(path, "factor"),
+               absl::StrCat("is ", policy.factor, "; give a finite number, 1 or more, or 0 for ",
+                            kReuseFactor));
+  }
+  return policy;
+}
+
 // Refuses options that say something of A's own pattern beside one that replaces it.
 absl::Status CheckUserPattern(const ParsedSpec& parsed, std::string_view field) {
   if (parsed.pattern_matrix.empty()) return absl::OkStatus();
@@ -349,6 +376,7 @@ absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::strin
     parsed.null_space = kernels::NullSpaceChoice::kGiven;
     parsed.null_vectors = header.null_vectors();
   }
+  ASSIGN_OR_RETURN(parsed.reuse, ParseReuse(header, Path(field, "reuse")));
   return parsed;
 }
 

@@ -13,6 +13,7 @@
 #include "kernels/engine/engine.h"
 #include "kernels/engine/ladder.h"
 #include "kernels/krylov/null_space.h"
+#include "server/engine/reuse.h"
 #include "server/sched/job.h"
 #include "spaid/v1/arrays.pb.h"
 #include "spaid/v1/preconditioner.pb.h"
@@ -50,9 +51,10 @@ struct ParsedSolve {
   int rhs_count = 1;
   kernels::NullSpaceChoice null_space = kernels::NullSpaceChoice::kAuto;
   int null_vectors = 0;  // kGiven: so many will come
+  ReusePolicy reuse;
 };
 // Errors: UNKNOWN_ENUM, BAD_TOLERANCE, BAD_MAX_ITERATIONS, BAD_RESTART, BAD_RHS_COUNT,
-// BAD_NULL_SPACE.
+// BAD_NULL_SPACE, BAD_REUSE.
 absl::StatusOr<ParsedSolve> ParseSolve(const v1::SolveHeader& header, std::string_view field);
 
 // Errors: BAD_LIMIT (zero, negative, malformed or over 10 years).

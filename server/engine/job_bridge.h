@@ -10,6 +10,7 @@
 #include "kernels/base/context.h"
 #include "kernels/krylov/krylov.h"
 #include "server/engine/convert.h"
+#include "server/engine/reuse.h"
 #include "server/sched/job.h"
 #include "server/sched/scheduler.h"
 
@@ -40,15 +41,23 @@ class JobBridge : public kernels::ProgressSink, public kernels::Turn {
   void OnResidual(const kernels::ResidualPoint& point) override {
     // Right-hand sides come one after the other.
     if (point.rhs > rhs_) OnProgress(kernels::Stage::kSolve, rhs_ = point.rhs, rhs_count_);
-    job_.ReportResidual(point.rhs, point.iteration, point.relative_residual);
+    if (leg_ == nullptr) {
+      job_.ReportResidual(point.rhs, point.iteration, point.relative_residual);
+    } else if (point.iteration > 0 || leg_->before == 0) {  // else the last leg's end, again
+      job_.ReportResidual(leg_->rhs[static_cast<size_t>(point.rhs)],
+                          static_cast<int32_t>(leg_->before + point.iteration),
+                          point.relative_residual);
+    }
   }
 
   kernels::Turn* turn() { return turn_ != nullptr ? this : nullptr; }
   bool Over() const override { return turn_->Over(); }
   void Yield() override { turn_->Yield(); }
 
-  void BeginSolve(int64_t rhs_count) {
+  // `leg`: borrowed; null: these are all right-hand sides of the job, from the beginning.
+  void BeginSolve(int64_t rhs_count, const SolveLeg* leg = nullptr) {
     rhs_count_ = rhs_count;
+    leg_ = leg;
     OnProgress(kernels::Stage::kSolve, 0, rhs_count_);
   }
   void EndSolve() { OnProgress(kernels::Stage::kSolve, rhs_count_, rhs_count_); }
@@ -58,6 +67,7 @@ class JobBridge : public kernels::ProgressSink, public kernels::Turn {
   const int threads_;
   JobTurn* const turn_;
   int64_t rhs_ = 0, rhs_count_ = 0;
+  const SolveLeg* leg_ = nullptr;
   kernels::StopSource source_;
 };
 

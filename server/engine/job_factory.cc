@@ -9,7 +9,9 @@
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
+#include "server/engine/prepared.h"
 #include "server/engine/resolved_build.h"
+#include "server/engine/reusing_solve.h"
 
 namespace spaid::server {
 namespace {
@@ -63,31 +65,6 @@ bool IsError(StopCause cause, const kernels::SolveResult& solved) {
 }
 
 }  // namespace
-
-// A spec on a matrix, ready to build.
-struct JobFactory::Prepared {
-  ResolvedBuild build;
-  std::optional<Stored<Matrix>> pattern;
-  kernels::BuildEstimate estimate;
-  Placement placement;
-  absl::Status refused;  // no device takes it: an error of the build, not of an estimate
-  kernels::StaticSpaiOptions static_spai;  // as asked, of AUTO
-  std::string pattern_key;                 // of A, for what is learned; empty: nothing shall be
-  // Terms that solves with AUTO's choice take besides the caller's terms; empty: nothing.
-  std::optional<kernels::SolveOptions> terms;
-  bool learned = false;  // AUTO starts at what it learned
-};
-
-struct JobFactory::SolveWork {
-  SolveRequest request;
-  std::optional<Prepared> prepared;             // where a spec was given
-  std::optional<Stored<Preconditioner>> found;  // that spec's, there already
-  std::string placement;                        // why it runs where it runs
-  bool on_gpu = false;                          // it was meant to
-  kernels::SolveOptions asked;                  // by the caller; the request's are resolved
-  // The request's options borrow it.
-  std::shared_ptr<const kernels::NullSpace> null_space;
-};
 
 absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
     const std::string& tenant, const Matrix& a, const v1::PreconditionerSpec& spec,
@@ -239,6 +216,8 @@ absl::StatusOr<Stored<Preconditioner>> JobFactory::BuildAndStore(const std::stri
   entry->device = at.devices.size() > 1 ? absl::StrJoin(at.devices, ", ") : at.device;
   entry->created = parts_.clock->WallNow();
   entry->nnz_a = a.value->nnz();
+  entry->first_counts = std::move(built.first_counts);
+  entry->earlier_counts = std::move(built.earlier_counts);
   const int64_t bytes = entry->bytes();
   auto stored = parts_.preconditioners->Put(tenant, entry, bytes, prepared.build.content_key);
   if (stored.ok()) {
@@ -437,12 +416,25 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
                        a, {.choice = request.solve.null_space, .vectors = request.null_vectors}));
   request.null_vectors = {};
   request.solve.options.null_space = work->null_space.get();
-  const int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
+  int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
   RETURN_IF_ERROR(
       parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options, scales_rows));
+  if (request.preconditioner) {
+    RETURN_IF_ERROR(PrepareRebuild(request, n_rhs, work.get()));
+    if (work->prepared) {
+      nnz_m = std::max(nnz_m, work->prepared->estimate.nnz_m);
+      stored_m = StoredEntries(kind, a.n(), nnz_m);
+      scales_rows = scales_rows || kernels::MayScaleRows(work->prepared->build.spec);
+      estimate = WorkOf(request.tenant, a, *work->prepared);
+      if (request.solve.reuse.mode == ReuseMode::kAuto) estimate.what = "perhaps " + estimate.what;
+      builds_on_cpu = kernels::TraitsOf(kind).on_gpu != nullptr;
+    }
+  }
   // The build's peak, or the solve's beside what was built: by columns and by rows.
-  const int64_t built = estimate.host_bytes > 0 ? 2 * work->prepared->estimate.download_bytes : 0;
+  int64_t built = estimate.host_bytes > 0 ? 2 * work->prepared->estimate.download_bytes : 0;
+  // Right-hand sides, guesses and answers of another leg.
+  if (request.preconditioner && work->prepared) built += 3 * n_rhs * a.n() * 8;
   estimate.host_bytes = std::max(
       estimate.host_bytes, built + parts_.adapter->SolveHostBytes(
                                        a, stored_m, n_rhs, request.solve.options, scales_rows));
@@ -465,7 +457,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   } else if (builds_on_gpu || builds_on_cpu) {
     if (parts_.adapter->devices().size() > 1) {
       work->placement =
-          absl::StrCat("where its M is built: ", work->prepared->build.choice.placement());
+          absl::StrCat(request.preconditioner ? "where its M would be" : "where its M is",
+                       " built: ", work->prepared->build.choice.placement());
     }
   } else {
     const Placement placement = parts_.adapter->PlaceSolve(
@@ -559,10 +552,19 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
   }
   const v1::Timings so_far = job.timings();
   ladder.setup_ms = so_far.plan_ms() + so_far.build_ms() + so_far.assemble_ms();
-  ASSIGN_OR_RETURN(Solved there,
-                   parts_.adapter->Solve(request.matrix.value, m ? m->value->kernel : nullptr,
-                                         request.b, request.x0, request.solve.options, at, job,
-                                         by_auto ? &ladder : nullptr));
+  Solved there;
+  if (request.preconditioner) {
+    ASSIGN_OR_RETURN(there, ReusingSolve(*this, work, job, at).Run(&*m, done.mutable_reuse()));
+  } else {
+    ASSIGN_OR_RETURN(there,
+                     parts_.adapter->Solve(request.matrix.value, m ? m->value->kernel : nullptr,
+                                           request.b, request.x0, request.solve.options, at, job,
+                                           by_auto ? &ladder : nullptr));
+    if (m && there.rungs.empty() && AllConverged(there.result)) {
+      m->value->first_counts->Record(SolveTerms::Of(request.solve.options, !request.x0.empty()),
+                                     MostIterations(there.result));
+    }
+  }
   kernels::SolveResult& solved = there.result;
   if (const StopCause cause = job.stop_cause(); IsError(cause, solved)) return StopError(cause);
   if (by_auto && !work.prepared->pattern_key.empty()) Learn(work, solved, *there.rung);

@@ -122,6 +122,7 @@ class JobFactory {
  private:
   struct Prepared;  // a spec on a matrix, ready to build
   struct SolveWork;
+  class ReusingSolve;  // reusing_solve.h
   // Resolves, estimates and places a build. `solve`: the one that it is for; null: none is known.
   // AUTO: of the rung `found`, or else of the one that was learned.
   absl::StatusOr<Prepared> Prepare(const std::string& tenant, const Matrix& a,
@@ -144,6 +145,9 @@ class JobFactory {
                                                        const Stored<Matrix>& a,
                                                        const Prepared& prepared, bool must_store,
                                                        Job& job, const Assignment& at) const;
+  // Readies the named preconditioner for a build of this matrix, where the request's policy has
+  // one: work->prepared, or why it has none. Errors: those of a stop, INTERNAL.
+  absl::Status PrepareRebuild(const SolveRequest& request, int64_t n_rhs, SolveWork* work) const;
   // Describes a build to the scheduler.
   Work WorkOf(const std::string& tenant, const Matrix& a, const Prepared& prepared) const;
   absl::Status Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const;

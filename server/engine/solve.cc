@@ -158,8 +158,8 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                                             const std::shared_ptr<const kernels::Preconditioner>& m,
                                             std::span<const double> b, std::span<const double> x0,
                                             const kernels::SolveOptions& options,
-                                            const Assignment& at, Job& job,
-                                            const Ladder* ladder) const {
+                                            const Assignment& at, Job& job, const Ladder* ladder,
+                                            const SolveLeg* leg) const {
   ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
   JobBridge bridge(job, options_.threads, at.turn);
   kernels::Context context = bridge.context(static_cast<int>(index));
@@ -168,7 +168,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   kernels::SolveOptions without_history = options;
   without_history.keep_history = false;
   without_history.turn = bridge.turn();
-  bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n());
+  bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n(), leg);
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
   const bool there = SolvesThere(index, *a, nnz_m, options, m != nullptr && m->scales_rows());
@@ -309,13 +309,16 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   const auto named = std::find(names_.begin(), names_.end(), at.device);
   solved.copy_bytes_per_second =
       there ? device_copy_[static_cast<size_t>(named - names_.begin())] : host_copy_;
-  if (Metrics* metrics = options_.metrics) {
-    for (const kernels::RhsResult& rhs : solved.result.rhs) {
-      metrics->SolveEnded(Name(options.method), Name(rhs.outcome), rhs.iterations,
-                          solved.result.solve_ms / 1e3);
-    }
-  }
+  if (leg == nullptr) CountSolve(options.method, solved.result);
   return solved;
+}
+
+void EngineAdapter::CountSolve(kernels::Method method, const kernels::SolveResult& solved) const {
+  if (options_.metrics == nullptr) return;
+  for (const kernels::RhsResult& rhs : solved.rhs) {
+    options_.metrics->SolveEnded(Name(method), Name(rhs.outcome), rhs.iterations,
+                                 solved.solve_ms / 1e3);
+  }
 }
 
 absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,

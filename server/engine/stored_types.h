@@ -14,6 +14,7 @@
 #include "kernels/engine/engine.h"
 #include "server/base/clock.h"
 #include "server/base/digest.h"
+#include "server/engine/reuse.h"
 #include "server/store/handle_store.h"
 #include "spaid/v1/matrix.pb.h"
 #include "spaid/v1/preconditioner.pb.h"
@@ -136,10 +137,15 @@ struct Preconditioner {
   std::string device;
   WallTime created;
   int64_t nnz_a = 0;
+  // Of solves with it; and of those with the M for whose A its pattern was grown or its scaling
+  // found, where that is another one, as far as it is known.
+  std::shared_ptr<FirstCounts> first_counts = std::make_shared<FirstCounts>();
+  std::shared_ptr<const FirstCounts> earlier_counts;
 
   const kernels::CscMatrix& m() const { return kernel->matrix(); }
   int64_t bytes() const {
-    return kernel->host_bytes() + static_cast<int64_t>(sizeof(Preconditioner));
+    return kernel->host_bytes() +
+           static_cast<int64_t>(sizeof(Preconditioner) + FirstCounts::kBytes);
   }
 };
 

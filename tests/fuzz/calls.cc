@@ -192,6 +192,7 @@ class Session {
         if (in_.Below(3) == 0) *header.mutable_inline_matrix() = Header();
         if (in_.Below(4) == 0) {
           header.set_preconditioner(Pick(preconditioners_, "preconditioners/").name);
+          header.mutable_reuse()->set_mode(static_cast<v1::ReuseMode>(in_.Below(5)));
         }
         header.set_method(static_cast<v1::Method>(in_.Below(8)));
         header.set_rhs_count(in_.Below(4));

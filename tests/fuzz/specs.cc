@@ -5,6 +5,7 @@
 #include <google/protobuf/stubs/logging.h>
 #include <google/protobuf/text_format.h>
 
+#include <cmath>
 #include <string>
 
 #include "server/base/status.h"
@@ -45,6 +46,10 @@ void Solve(const v1::SolveHeader& header) {
             "null_vectors");
     const bool given = solve->null_space == kernels::NullSpaceChoice::kGiven;
     Require(given == (solve->null_vectors > 0), "null vectors that nobody sends");
+    Require(solve->reuse.factor >= 1 && std::isfinite(solve->reuse.factor), "a factor of reuse");
+    Require(solve->reuse.mode == ReuseMode::kKeep ||
+                header.preconditioning_case() == v1::SolveHeader::kPreconditioner,
+            "reuse of nothing");
   }
   Good(ParsePriority(header.priority(), "header.priority"));
   Good(ParseLimits(header.limits(), "header.limits"));

@@ -116,6 +116,14 @@ class FakeEngine {
   // was held goes on.
   std::atomic<int> residuals{3}, residuals_after_hold{0};
 
+  // Solves take iterations that M decides, with no regard to `residuals`: 10 where it is A's
+  // inverse, c times as many where the worst entry of A M is c or 1 / c, each taking as much off
+  // the residual as the one before, and no more than max_iterations.
+  std::atomic<bool> m_decides{false};
+  // Builds on a plan that served earlier values, of engines that grow a pattern, say so, and M is
+  // so many times the inverse.
+  std::atomic<double> reused_times{1};
+
   // From the last Resolve: its threads, its spec, whether it was given a pattern.
   struct Resolved {
     int threads = 0;

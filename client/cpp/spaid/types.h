@@ -157,6 +157,11 @@ enum class Precision { kAuto, kFp64, kFp32 };
 // constants, where the diagnosis has them; kConstants: refused where they are not in the null
 // space.
 enum class NullSpace { kAuto, kNone, kConstants };
+// Chooses what becomes of the M that SolveOptions::preconditioner names, which was built of an
+// earlier A: see ReuseMode in proto/spaid/v1/solve_types.proto.
+enum class ReuseMode { kKeep, kRebuild, kAuto };
+// What became of it: kRegrown is rebuilt on a pattern, or by a scaling, found anew.
+enum class ReuseDecision { kKept, kRebuilt, kRegrown };
 enum class Outcome {
   kConverged,
   kMaxIterations,
@@ -175,8 +180,8 @@ enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
 std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy),
-    Name(Scaling), Name(Method), Name(Precision), Name(NullSpace), Name(Outcome), Name(Priority),
-    Name(JobState), Name(JobKind), Name(Stage);
+    Name(Scaling), Name(Method), Name(Precision), Name(NullSpace), Name(ReuseMode),
+    Name(ReuseDecision), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
 
 // Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
 // visit(name, member) for each, by its name on the wire, which is that in spaidctl's JSON, too.
@@ -496,10 +501,21 @@ struct CallOptions {
   bool as_administrator = false;
 };
 
+// Time steps: read where SolveOptions::preconditioner is set, refused elsewhere unless it is kKeep.
+struct ReusePolicy {
+  ReuseMode mode = ReuseMode::kKeep;
+  double factor = 1.5;  // kAuto: M is rebuilt beyond so many times its first count of iterations
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "mode", self.mode, "factor", self.factor);
+  }
+};
+
 struct SolveOptions {
   Engine engine = Engine::kAuto;    // shorthand for spec.engine; ignored if `preconditioner` is set
   PreconditionerSpec spec = {};     // its engine is replaced by `engine`
   std::string preconditioner = {};  // handle: use this one instead
+  ReusePolicy reuse = {};           // of it
   Method method = Method::kAuto;
   double rtol = 1e-8, atol = 0;
   int64_t max_iterations = 10000, restart = 50;
@@ -540,6 +556,18 @@ struct SolveFigures {
   }
 };
 
+// See Reuse in proto/spaid/v1/solve_types.proto; field for field.
+struct Reuse {
+  ReuseDecision decision = ReuseDecision::kKept;
+  std::string reason;            // for people
+  int64_t first_iterations = 0;  // of the named M's first converged solve; 0: none is known
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "decision", self.decision, "reason", self.reason, "first_iterations",
+                   self.first_iterations);
+  }
+};
+
 struct SolveResult {
   std::vector<double> x;  // n * rhs_count, column-major; the best iterate of each
   struct Rhs : JobInfo::RhsOutcome {
@@ -561,6 +589,10 @@ struct SolveResult {
   // `preconditioner` and `quality` are the first one's.
   std::vector<Rung> rungs;
   std::string null_space;  // what was projected out, for people; empty: nothing
+  // Set where SolveOptions::preconditioner was; `preconditioner` is the handle of the M that the
+  // solve ended with, for the next step. Empty: it could not be kept, and the old one is still
+  // there.
+  std::optional<Reuse> reuse;
 };
 
 // The solution of a solve, as Client::Watch returns it.

@@ -110,6 +110,7 @@ TEST(PromisesTest, EveryJsonKeyIsThere) {
   result.m_precision = Precision::kFp32;
   result.quality = WholeQuality();
   result.rungs.emplace_back();
+  result.reuse.emplace();
   AddKeys("solve", report(matrix, {}), &lines);
   AddKeys("solve", report({}, error), &lines);
   EXPECT_EQ(Lines(lines), kGoldenKeys);

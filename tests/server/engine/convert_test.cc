@@ -369,6 +369,22 @@ TEST(ParseSolveTest, ReadsTheNullSpace) {
   EXPECT_EQ(ParseSolve(header, "header")->null_vectors, 32);
 }
 
+TEST(ParseSolveTest, ReadsWhatBecomesOfANamedPreconditioner) {
+  v1::SolveHeader header = Header();
+  EXPECT_EQ(ParseSolve(header, "header")->reuse.mode, ReuseMode::kKeep);
+  EXPECT_EQ(ParseSolve(header, "header")->reuse.factor, 1.5);
+  header.set_preconditioner("preconditioners/1");
+  for (const auto& [sent, read] : {std::pair{v1::REUSE_MODE_UNSPECIFIED, ReuseMode::kKeep},
+                                   std::pair{v1::REUSE_MODE_KEEP, ReuseMode::kKeep},
+                                   std::pair{v1::REUSE_MODE_REBUILD, ReuseMode::kRebuild},
+                                   std::pair{v1::REUSE_MODE_AUTO, ReuseMode::kAuto}}) {
+    header.mutable_reuse()->set_mode(sent);
+    EXPECT_EQ(ParseSolve(header, "header")->reuse.mode, read);
+  }
+  header.mutable_reuse()->set_factor(1);
+  EXPECT_EQ(ParseSolve(header, "header")->reuse.factor, 1);
+}
+
 struct BadHeader {
   const char* name;
   void (*break_it)(v1::SolveHeader&);
@@ -395,6 +411,28 @@ INSTANTIATE_TEST_SUITE_P(
                   "header.method"},
         BadHeader{"UnknownMethod", [](H& h) { h.set_method(static_cast<v1::Method>(77)); },
                   "UNKNOWN_ENUM", "header.method"},
+        BadHeader{"ReuseOfNothing", [](H& h) { h.mutable_reuse()->set_mode(v1::REUSE_MODE_AUTO); },
+                  "BAD_REUSE", "header.reuse.mode"},
+        BadHeader{"ReuseOfASpec",
+                  [](H& h) {
+                    h.mutable_spec()->set_engine(v1::ENGINE_KIND_JACOBI);
+                    h.mutable_reuse()->set_mode(v1::REUSE_MODE_KEEP);
+                  },
+                  "BAD_REUSE", "header.reuse.mode"},
+        BadHeader{"UnknownReuse",
+                  [](H& h) {
+                    h.set_preconditioner("preconditioners/1");
+                    h.mutable_reuse()->set_mode(static_cast<v1::ReuseMode>(77));
+                  },
+                  "UNKNOWN_ENUM", "header.reuse.mode"},
+        BadHeader{"ReuseFactorUnderOne", [](H& h) { h.mutable_reuse()->set_factor(0.999); },
+                  "BAD_REUSE", "header.reuse.factor"},
+        BadHeader{"ReuseFactorNan", [](H& h) { h.mutable_reuse()->set_factor(kNan); }, "BAD_REUSE",
+                  "header.reuse.factor"},
+        BadHeader{"ReuseFactorInfinite", [](H& h) { h.mutable_reuse()->set_factor(kInf); },
+                  "BAD_REUSE", "header.reuse.factor"},
+        BadHeader{"ReuseFactorNegative", [](H& h) { h.mutable_reuse()->set_factor(-2); },
+                  "BAD_REUSE", "header.reuse.factor"},
         BadHeader{"UnknownNullSpace",
                   [](H& h) { h.set_null_space(static_cast<v1::NullSpace>(77)); }, "UNKNOWN_ENUM",
                   "header.null_space"},

@@ -38,7 +38,8 @@ class JobFactoryTest : public testing::Test {
         engine_, EngineAdapterOptions{.threads = 1,
                                       .max_build_bytes = max_build_bytes,
                                       .ladder_bytes = ladder_bytes,
-                                      .max_lu_n = max_lu_n});
+                                      .max_lu_n = max_lu_n,
+                                      .metrics = &metrics_});
     SchedulerOptions options;
     options.dispatch.max_queued = max_queued;
     options.on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); };

@@ -60,6 +60,10 @@ TEST(OptionsTest, TheKernelsCheckTheRangesOfTheContract) {
   const v1::Option& block = wire::OptionOf(*v1::JacobiSpec::descriptor()->field(0));
   EXPECT_EQ(block.min(), 1);
   EXPECT_EQ(block.max(), kernels::kMaxBlockSize);
+  const v1::Option& factor =
+      wire::OptionOf(*v1::ReusePolicy::descriptor()->FindFieldByName("factor"));
+  EXPECT_EQ(factor.min(), 1);
+  EXPECT_FALSE(factor.above_min() || factor.has_max());
 }
 
 TEST(OptionsTest, EngineNamesAreThoseOfTheWire) {
@@ -107,6 +111,12 @@ TEST(OptionsTest, DefaultsOfTheClientAreThoseOfTheKernels) {
   EXPECT_EQ(parsed->options.basis_bytes, defaults.basis_bytes);
   EXPECT_EQ(parsed->options.shadow_vectors, defaults.shadow_vectors);
   EXPECT_EQ(parsed->options.m_storage, defaults.m_storage);
+  header.set_preconditioner("preconditioners/1");
+  *header.mutable_reuse() = internal::ToProto(spaid::ReusePolicy());
+  const auto reuse = ParseSolve(header, "header");
+  ASSERT_TRUE(reuse.ok()) << reuse.status();
+  EXPECT_EQ(reuse->reuse.mode, ReusePolicy().mode);
+  EXPECT_EQ(reuse->reuse.factor, ReusePolicy().factor);
 }
 
 }  // namespace
