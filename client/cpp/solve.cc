@@ -132,37 +132,26 @@ Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span
   v1::SolveRequest header_request;
   v1::SolveHeader& header = *header_request.mutable_header();
   header = Header(*rhs_count, *null_vectors, solve, call.options(), *limits);
-  // Values of a known pattern follow at once; of an unknown matrix the server says what it needs.
   const bool values_alone = of.a != nullptr && !of.matrix.empty();
-  const bool asks = of.a != nullptr && !values_alone && options.send_digests;
   if (of.a == nullptr) {
     header.set_matrix(of.matrix);
   } else {
-    v1::MatrixHeader& matrix = *header.mutable_inline_matrix();
-    matrix = MatrixHeaderOf(a, "");
-    if (values_alone) matrix.set_same_pattern_as(of.matrix);
-    matrix.set_wait_for_need(asks);
-    if (auto digest = asks ? Digest(a) : std::nullopt) {
-      if (!AddSha256(a, call.stop(), *digest)) return call.Stopped();
-      *(a.by_rows ? matrix.mutable_sent_digest() : matrix.mutable_digest()) = *std::move(digest);
-    }
+    *header.mutable_inline_matrix() = MatrixHeaderOf(a, "");
+    if (values_alone) header.mutable_inline_matrix()->set_same_pattern_as(of.matrix);
   }
 
   auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
     std::vector<OutgoingArray> arrays{Outgoing(v1::ARRAY_KIND_RHS, b),
                                       Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess),
                                       Outgoing(v1::ARRAY_KIND_NULL_SPACE, solve.null_vectors)};
-    const size_t vectors = arrays.size();
     if (of.a != nullptr) {
-      for (OutgoingArray& array : ArraysOf(a)) arrays.push_back(std::move(array));
+      for (const OutgoingArray& array : ArraysOf(a)) {
+        if (!values_alone || array.kind == v1::ARRAY_KIND_VALUES) arrays.push_back(array);
+      }
     }
-    ChunkSource source(arrays, options.chunk_bytes, options.send_checksums);
-    for (size_t k = 0; k < arrays.size(); ++k) {
-      const bool now =
-          k < vectors || (values_alone ? arrays[k].kind == v1::ARRAY_KIND_VALUES : !asks);
-      if (now && arrays[k].count() > 0) source.Want(arrays[k].kind, 0, arrays[k].count());
-    }
-    bool header_sent = false, answered = !asks;
+    ChunkSource source(std::move(arrays), options.chunk_bytes, options.send_checksums);
+    source.WantAll();
+    bool header_sent = false;
     JobFollower follower(call);
     ArraySink<double> solution(v1::ARRAY_KIND_SOLUTION, static_cast<int64_t>(b.size()));
     std::optional<v1::SolveDone> done;
@@ -174,9 +163,9 @@ Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span
         request = Serialized(header_request);
         return Feed::kMessage;
       }
-      if (source.Empty()) return answered ? Feed::kEnd : Feed::kLater;
+      // b is not empty, and kLast follows the last chunk.
       request = source.Next(v1::SolveRequest::kChunkFieldNumber);
-      return source.Empty() && answered ? Feed::kLast : Feed::kMessage;
+      return source.Empty() ? Feed::kLast : Feed::kMessage;
     };
     auto take = [&](const v1::SolveResponse& response) -> std::optional<Error> {
       switch (response.event_case()) {
@@ -191,14 +180,6 @@ Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span
           done = response.done();
           break;
         case v1::SolveResponse::kNeed:
-          if (std::exchange(answered, true)) break;
-          for (const v1::UploadNeed::Range& range : response.need().ranges()) {
-            if (!source.Want(range.array(), range.offset(), range.count())) {
-              return ProtocolViolation(
-                  "it needs a part of an array that the matrix does not have, or one twice");
-            }
-          }
-          break;
         case v1::SolveResponse::kMatrix:
         case v1::SolveResponse::EVENT_NOT_SET:
           break;

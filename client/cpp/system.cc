@@ -10,8 +10,8 @@
 namespace spaid {
 namespace {
 
-// A small matrix comes along with its first solve; a larger one is uploaded before, for there the
-// server is asked by quick digests first if it has it.
+// A small matrix comes along with its first solve; a larger one is uploaded before, so that the
+// server is asked first if it has it.
 constexpr size_t kSmallEntries = 16 << 10;
 // The matrix, its pattern and M may all be gone.
 constexpr int kMaxTries = 4;

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -56,10 +57,10 @@ class Blocks {
         for (int64_t j = 0; j < m_; ++j) {
           const std::array<int64_t, 4> nodes{Node(block, i, j), Node(block, i, j + 1),
                                              Node(block, i + 1, j + 1), Node(block, i + 1, j)};
-          for (size_t a = 0; a < 8; ++a) {
-            for (size_t b = 0; b < 8; ++b) {
-              Add(2 * nodes[a / 2] + static_cast<int64_t>(a % 2),
-                  2 * nodes[b / 2] + static_cast<int64_t>(b % 2), k[a][b]);
+          for (size_t p = 0; p < 8; ++p) {
+            for (size_t q = 0; q < 8; ++q) {
+              Add(2 * nodes[p / 2] + static_cast<int64_t>(p % 2),
+                  2 * nodes[q / 2] + static_cast<int64_t>(q % 2), k[p][q]);
             }
           }
         }
@@ -191,8 +192,7 @@ int main(int argc, char** argv) {
           "load %d, step %d: %zu nodes touch, %lld iterations, M %s, %lld bytes up, "
           "residual %.1e\n",
           load, newton, contact.size(), static_cast<long long>(solved->rhs[0].iterations),
-          Of(*solved), static_cast<long long>(solved->timings.bytes_up),
-          residual);
+          Of(*solved), static_cast<long long>(solved->timings.bytes_up), residual);
       if (solved->rhs[0].outcome != spaid::Outcome::kConverged || residual > 1e-7) return 1;
       u = std::move(solved->x);
       std::set<int64_t> now = blocks.Touching(u);

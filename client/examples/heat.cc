@@ -111,8 +111,7 @@ int main(int argc, char** argv) {
     }
     const double residual = plate.Residual(solved->x);
     std::printf("step %d: %lld iterations, M %s, %lld bytes up, residual %.1e\n", step,
-                static_cast<long long>(solved->rhs[0].iterations),
-                Of(*solved),
+                static_cast<long long>(solved->rhs[0].iterations), Of(*solved),
                 static_cast<long long>(solved->timings.bytes_up), residual);
     if (solved->rhs[0].outcome != spaid::Outcome::kConverged || residual > 1e-7) return 1;
     plate.temperature = std::move(solved->x);

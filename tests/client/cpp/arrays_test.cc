@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -142,10 +143,26 @@ TEST(Digest, OfAPatternHasNoValues) {
   EXPECT_EQ(Digest(view)->pattern(), Digest(Small())->pattern());
 }
 
-TEST(Digest, NoneOfWhatTheServerWouldStoreDifferently) {
+TEST(Digest, ByRowsIsThatOfTheSameArrays) {
   CscView by_rows = Small();
   by_rows.by_rows = true;
-  EXPECT_FALSE(Digest(by_rows));
+  EXPECT_EQ(Digest(by_rows)->SerializeAsString(), Digest(Small())->SerializeAsString());
+}
+
+TEST(WidePointers, AreThoseOf32Bits) {
+  const CscMatrix a = Small();
+  const std::vector<int32_t> narrow(a.col_ptr.begin(), a.col_ptr.end());
+  CscView view = a;
+  view.col_ptr = {};
+  view.col_ptr_32 = narrow;
+  const WidePointers wide(view);
+  EXPECT_FALSE(CheckSpans(wide.view()));
+  EXPECT_TRUE(std::ranges::equal(wide.view().col_ptr, a.col_ptr));
+  view.col_ptr = a.col_ptr;
+  EXPECT_EQ(CheckSpans(WidePointers(view).view())->field, "col_ptr_32");
+}
+
+TEST(Digest, NoneOfWhatTheServerWouldStoreDifferently) {
   CscMatrix unsorted = Small();
   std::swap(unsorted.row_idx[0], unsorted.row_idx[1]);
   EXPECT_FALSE(Digest(unsorted));

@@ -217,7 +217,7 @@ TEST(Upload, SaysWhatTheArraysAre) {
     v1::UploadMatrixRequest request;
     stream.Read(&request);
     headers.push_back(request.header());
-    if (request.header().has_digest()) stream.Write(Need(v1::ARRAY_KIND_POINTERS, 0, 4));
+    stream.Write(Need(v1::ARRAY_KIND_POINTERS, 0, 4));
     ReadAll(stream);
     stream.Write(Done("matrices/x", 3));
     return grpc::Status::OK;
@@ -238,6 +238,7 @@ TEST(Upload, SaysWhatTheArraysAre) {
   EXPECT_EQ(headers[0].layout(), v1::LAYOUT_CSR);
   EXPECT_TRUE(headers[0].sort_and_sum());
   EXPECT_FALSE(headers[0].has_digest());
+  EXPECT_EQ(headers[0].sent_digest().values().size(), 16u);
   EXPECT_TRUE(headers[1].pattern_only());
   EXPECT_EQ(headers[1].value_type(), v1::VALUE_TYPE_UNSPECIFIED);
   EXPECT_EQ(headers[1].digest().values(), "");
