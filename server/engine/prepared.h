@@ -26,7 +26,7 @@ struct JobFactory::Prepared {
 
 struct JobFactory::SolveWork {
   SolveRequest request;
-  // Where a spec was given; or a preconditioner that may have to be built anew.
+  // Set where a spec was given; or a preconditioner that may have to be built anew.
   std::optional<Prepared> prepared;
   std::optional<Stored<Preconditioner>> found;  // that spec's, there already
   std::string placement;                        // why it runs where it runs

@@ -24,8 +24,8 @@ struct ReusePolicy {
   double factor = kReuseFactor;  // >= 1, finite
 };
 
-// What an iteration count depends on beside A, b and M; lengths that the method does not read are
-// 0.
+// Holds what an iteration count depends on beside A, b and M; lengths that the method does not read
+// are 0.
 struct SolveTerms {
   kernels::Method method = kernels::Method::kAuto;
   double rtol = 0, atol = 0;
@@ -44,8 +44,8 @@ class FirstCounts {
   static constexpr size_t kMost = 16;     // terms; beyond, the oldest go
   static constexpr size_t kBytes = 2048;  // that it takes, at most
 
-  // From a guess and not known: the count of the same terms without one, which is no smaller as a
-  // rule.
+  // Returns what is known of the terms; of those with a guess, if nothing is, what is of the same
+  // without one, which is no smaller as a rule.
   std::optional<int64_t> Find(const SolveTerms& terms) const;
   // Keeps the first count of its terms; others change nothing, nor do those below 1, which say
   // nothing of M.
@@ -66,19 +66,19 @@ struct SolveLeg {
   int64_t before = 0;
 };
 
-// `factor` times `first`, rounded up, and at most `most`.
+// Returns `factor` times `first`, rounded up, and at most `most`.
 int64_t AllowedIterations(double factor, int64_t first, int64_t most);
 int64_t MostIterations(const kernels::SolveResult& solved);
 bool AllConverged(const kernels::SolveResult& solved);
-// Whether another M may mend how it ended: it has not converged, was not told to stop, and there is
-// an x that solves it.
+// Returns whether another M may mend how it ended: it has not converged, was not told to stop, and
+// there is an x that solves it.
 bool MayMend(const kernels::RhsResult& rhs);
 
-// The legs of a solve that is to go on: open right-hand sides with iterations left of `most`, those
-// that have the same number behind them together. `spent_alone`: only those that ran out of
-// iterations.
+// Returns the legs of a solve that is to go on: open right-hand sides with iterations left of
+// `most`, those that have the same number behind them together. `spent_alone`: only those that ran
+// out of iterations.
 std::vector<SolveLeg> LegsLeft(const kernels::SolveResult& solved, int64_t most, bool spent_alone);
-// The columns of `all`, n numbers each, that a leg is of.
+// Copies the columns of `all`, n numbers each, that a leg is of.
 kernels::Array<double> ColumnsOf(const SolveLeg& leg, std::span<const double> all, int64_t n);
 // Takes a leg's result in place of what `all` has of its right-hand sides; iterations, times and
 // figures are those of both.

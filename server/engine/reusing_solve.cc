@@ -141,10 +141,6 @@ absl::StatusOr<Solved> JobFactory::ReusingSolve::RunAuto(Stored<Preconditioner>*
   std::iota(all.rhs.begin(), all.rhs.end(), 0);
   ASSIGN_OR_RETURN(Solved total,
                    RunLeg(*m, all, request_.x0, work_.prepared ? allowed : options.max_iterations));
-  const std::string taken = Counted(MostIterations(total.result));
-  const std::string bound =
-      first_ ? absl::StrCat(allowed, ", ", factor, " times the first count of ", *first_)
-             : std::string();
   const auto end = [&](std::string reason) -> Solved&& {
     told->set_reason(std::move(reason));
     adapter_.CountSolve(options.method, total.result);
@@ -156,21 +152,7 @@ absl::StatusOr<Solved> JobFactory::ReusingSolve::RunAuto(Stored<Preconditioner>*
   std::vector<SolveLeg> legs =
       LegsLeft(total.result, options.max_iterations, /*spent_alone=*/false);
   if (legs.empty() || !work_.prepared) {
-    const bool over = first_ && MostIterations(total.result) > allowed;
-    if (!work_.no_rebuild.ok() && (over || !AllConverged(total.result))) {
-      return end(absl::StrCat(taken, " with the old M: ", NotRebuilt(work_.no_rebuild)));
-    }
-    if (job_.stop_cause() != StopCause::kNone) {
-      return end(absl::StrCat("stopped after ", taken, " with the old M"));
-    }
-    if (!AllConverged(total.result) && MostIterations(total.result) >= options.max_iterations) {
-      return end(absl::StrCat(taken, ", and max_iterations leave none for another M"));
-    }
-    if (!AllConverged(total.result)) {
-      return end(absl::StrCat(taken, ", and another M could not change how it ended"));
-    }
-    return end(first_ ? absl::StrCat(taken, ", at most ", bound)
-                      : absl::StrCat(taken, ", the first count of this M that is known"));
+    return end(WhyKept(total.result, allowed));
   }
 
   const auto& worst =
@@ -178,8 +160,8 @@ absl::StatusOr<Solved> JobFactory::ReusingSolve::RunAuto(Stored<Preconditioner>*
                         [](const auto& x, const auto& y) { return MayMend(x) < MayMend(y); });
   std::string why = "the old M did not solve it";
   if (worst.outcome == kernels::Outcome::kMaxIterations) {
-    absl::StrAppend(&why, " in ",
-                    first_ ? bound : absl::StrCat(allowed, " iterations, half of max_iterations"));
+    absl::StrAppend(&why, " in ", Counted(allowed), ", ",
+                    first_ ? TimesFirst() : "half of max_iterations");
   } else {
     absl::StrAppend(&why, ": ", std::string(Name(worst.outcome)), " after ",
                     Counted(worst.iterations));
@@ -188,7 +170,7 @@ absl::StatusOr<Solved> JobFactory::ReusingSolve::RunAuto(Stored<Preconditioner>*
   const absl::Status built = Rebuild(m, told, &refused);
   if (!built.ok()) {
     const StopCause cause = job_.stop_cause();
-    if (cause == StopCause::kNone) return built;
+    if (cause == StopCause::kNone || ReasonOf(built) == reason::kDeviceLost) return built;
     for (kernels::RhsResult& rhs : total.result.rhs) {
       if (!MayMend(rhs)) continue;
       const bool time = cause == StopCause::kMaxRun || cause == StopCause::kDeadline;
@@ -210,6 +192,31 @@ absl::StatusOr<Solved> JobFactory::ReusingSolve::RunAuto(Stored<Preconditioner>*
     AddLeg(leg, n_, std::move(more.result), &total.result);
   }
   return end(std::move(why));
+}
+
+std::string JobFactory::ReusingSolve::TimesFirst() const {
+  return absl::StrCat(request_.solve.reuse.factor, " times the first count of ", *first_);
+}
+
+std::string JobFactory::ReusingSolve::WhyKept(const kernels::SolveResult& solved,
+                                              int64_t allowed) const {
+  const bool converged = AllConverged(solved);
+  const int64_t most = MostIterations(solved);
+  const std::string taken = Counted(most);
+  if (!work_.no_rebuild.ok() && (!converged || (first_ && most > allowed))) {
+    return absl::StrCat(taken, " with the old M: ", NotRebuilt(work_.no_rebuild));
+  }
+  if (converged) {
+    return first_ ? absl::StrCat(taken, ", at most ", allowed, ", ", TimesFirst())
+                  : absl::StrCat(taken, ", the first count of this M that is known");
+  }
+  if (job_.stop_cause() != StopCause::kNone) {
+    return absl::StrCat("stopped after ", taken, " with the old M");
+  }
+  if (most >= request_.solve.options.max_iterations) {
+    return absl::StrCat(taken, ", and max_iterations leave none for another M");
+  }
+  return absl::StrCat(taken, ", and another M could not change how it ended");
 }
 
 absl::StatusOr<Solved> JobFactory::ReusingSolve::RunLeg(const Stored<Preconditioner>& m,

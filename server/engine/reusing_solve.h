@@ -14,7 +14,7 @@
 
 namespace spaid::server {
 
-// One use. Borrows all that it is given.
+// Runs one such solve, once. Borrows all that it is given.
 class JobFactory::ReusingSolve {
  public:
   ReusingSolve(const JobFactory& factory, SolveWork& work, Job& job, const Assignment& at);
@@ -34,7 +34,11 @@ class JobFactory::ReusingSolve {
   // Builds M of this matrix. `*refused`: OK, or why there is none, and `m` is what it was. Errors:
   // what ends the job, or leaves it with what it has.
   absl::Status Rebuild(Stored<Preconditioner>* m, v1::Reuse* told, absl::Status* refused) const;
-  // Why the pattern of M, or its scaling, does not serve any more; empty: it does.
+  // Says why AUTO keeps M after the solve with it. `allowed`: iterations, where there is a first
+  // count.
+  std::string WhyKept(const kernels::SolveResult& solved, int64_t allowed) const;
+  std::string TimesFirst() const;
+  // Says why the pattern of M, or its scaling, does not serve any more; empty: it does.
   std::string WhyRegrow(const Preconditioner& m) const;
 
   const JobFactory& factory_;

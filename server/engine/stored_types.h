@@ -137,7 +137,7 @@ struct Preconditioner {
   std::string device;
   WallTime created;
   int64_t nnz_a = 0;
-  // Of solves with it; and of those with the M for whose A its pattern was grown or its scaling
+  // Remember solves with it; and those with the M for whose A its pattern was grown or its scaling
   // found, where that is another one, as far as it is known.
   std::shared_ptr<FirstCounts> first_counts = std::make_shared<FirstCounts>();
   std::shared_ptr<const FirstCounts> earlier_counts;

@@ -420,6 +420,32 @@ TEST_F(Cli, BuildsDynamicSpaiAndTellsHowItGrew) {
   EXPECT_TRUE(spec.at("regrow"));
 }
 
+TEST_F(Cli, TellsWhatBecameOfTheMThatWasNamed) {
+  const auto put = [&](const char* file, const char* corner) {
+    const std::string path = folder_ / file;
+    std::ofstream(path) << "%%MatrixMarket matrix coordinate real symmetric\n2 2 3\n1 1 " << corner
+                        << "\n2 1 1\n2 2 3\n";
+    return path;
+  };
+  const std::string first = put("first.mtx", "4"), next = put("next.mtx", "5");
+  const std::string m = RunJson({"build", first, "--engine=fsai"}).at("preconditioner");
+  const std::string named = "--preconditioner=" + m;
+  const json kept = RunJson({"solve", first, named, "--reuse=auto"});
+  EXPECT_EQ(kept.at("reuse").at("decision"), "kept");
+  EXPECT_EQ(kept.at("reuse").at("first_iterations"), kept.at("iterations"));
+  const json second = RunJson({"solve", next, named, "--reuse=auto", "--reuse-factor=3"});
+  EXPECT_EQ(second.at("reuse").at("decision"), "kept");
+  EXPECT_EQ(second.at("preconditioner"), m);
+  const json rebuilt = RunJson({"solve", next, named, "--reuse=rebuild"});
+  EXPECT_EQ(rebuilt.at("reuse").at("decision"), "rebuilt");
+  EXPECT_NE(rebuilt.at("preconditioner"), m);
+  const Finished text = Run({"solve", next, named, "--reuse=rebuild"});
+  EXPECT_THAT(text.out, ::testing::ContainsRegex("rebuilt +the request rebuilds M"));
+  EXPECT_THAT(text.out, HasSubstr(rebuilt.at("preconditioner").get<std::string>()));
+  EXPECT_THAT(Run({"solve", next, named}).out,
+              ::testing::ContainsRegex("kept +the request keeps M"));
+}
+
 TEST_F(Cli, ScalesWhatIsBadlyScaled) {
   const std::string file = folder_ / "S.mtx";
   std::ofstream(file) << "%%MatrixMarket matrix coordinate real general\n3 3 5\n"

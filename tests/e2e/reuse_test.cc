@@ -124,7 +124,9 @@ TEST_F(TimeSteps, AutoKeepsMOverDriftingValuesUntilItTakesTooLong) {
       handles.insert(m);
       steps.emplace_back(solved.reuse->decision, taken, solved.reuse->first_iterations);
       const SolveResult keep = Solved(a, With(first.preconditioner, ReuseMode::kKeep));
-      if (time == 10) EXPECT_GT(keep.rhs[0].iterations, 1.5 * taken) << "what it spares";
+      if (time == 10) {
+        EXPECT_GT(keep.rhs[0].iterations, 1.5 * taken) << "what it spares";
+      }
     }
     const auto rebuilt = std::count_if(steps.begin(), steps.end(), [](const auto& step) {
       return std::get<0>(step) == ReuseDecision::kRebuilt;
@@ -222,7 +224,9 @@ TEST_F(TimeSteps, SeveralRightHandSidesGoOnWhereTheyAre) {
   for (size_t k = 0; k < 3; ++k) {
     EXPECT_EQ(solved->rhs[k].outcome, Outcome::kConverged);
     const std::span<const double> x(solved->x.data() + k * n, n);
-    if (k < 2) EXPECT_LE(RelativeResidual(a, x, one), kRtol * (1 + 1e-6));
+    if (k < 2) {
+      EXPECT_LE(RelativeResidual(a, x, one), kRtol * (1 + 1e-6));
+    }
     for (size_t i = 0; i < solved->rhs[k].history.size(); ++i) {
       EXPECT_EQ(solved->rhs[k].history[i].iteration, static_cast<int32_t>(i));
     }

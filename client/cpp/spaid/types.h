@@ -160,7 +160,7 @@ enum class NullSpace { kAuto, kNone, kConstants };
 // Chooses what becomes of the M that SolveOptions::preconditioner names, which was built of an
 // earlier A: see ReuseMode in proto/spaid/v1/solve_types.proto.
 enum class ReuseMode { kKeep, kRebuild, kAuto };
-// What became of it: kRegrown is rebuilt on a pattern, or by a scaling, found anew.
+// Says what became of it: kRegrown is rebuilt on a pattern, or by a scaling, found anew.
 enum class ReuseDecision { kKept, kRebuilt, kRegrown };
 enum class Outcome {
   kConverged,

@@ -121,7 +121,7 @@ class ReuseTest : public JobFactoryTest {
     EXPECT_TRUE(found.ok()) << found.status();
     return *found;
   }
-  // Of the first solve with M, on its own matrix: 10.
+  // The first solve with M, on its own matrix: 10.
   void Record(const Stored<Preconditioner>& m) {
     EXPECT_EQ(Done(Request(A(), m)).outcomes(0).iterations(), 10);
   }
@@ -167,7 +167,8 @@ TEST_F(ReuseTest, AutoKeepsMUpToFactorTimesItsFirstCountAndRebuildsItBeyond) {
   // 15 of 16 iterations are had; what is left, a sixteenth, takes the new M one of its ten.
   const auto solved = Run(Request(A(1.6), m));
   done = solved->done;
-  ExpectReuse(done, kRebuilt, 16, 10, "the old M did not solve it in 15, 1.5 times the first");
+  ExpectReuse(done, kRebuilt, 16, 10,
+              "the old M did not solve it in 15 iterations, 1.5 times the first");
   EXPECT_NE(done.preconditioner(), m.handle);
   EXPECT_EQ(last_->preconditioner(), done.preconditioner());
   EXPECT_EQ(done.outcomes(0).outcome(), v1::OUTCOME_CONVERGED);
@@ -195,7 +196,8 @@ TEST_F(ReuseTest, TheFactorIsTheRequests) {
   const auto m = M();
   Record(m);
   ExpectReuse(Done(Request(A(1.6), m, ReuseMode::kAuto, 1.6)), kKept, 16, 10, "at most 16, 1.6");
-  ExpectReuse(Done(Request(A(1.1), m, ReuseMode::kAuto, 1)), kRebuilt, 11, 10, "in 10, 1 times");
+  ExpectReuse(Done(Request(A(1.1), m, ReuseMode::kAuto, 1)), kRebuilt, 11, 10,
+              "in 10 iterations, 1 times");
 }
 
 TEST_F(ReuseTest, KeepNeverBuilds) {
@@ -288,7 +290,7 @@ TEST_F(ReuseTest, TheWorstRightHandSideDecidesAndThoseThatAreSolvedStayAsTheyAre
   for (size_t j = 0; j < 3; ++j) request.x0[3 + j] = 6 / a.value->csc.values[j];
   const auto solved = Run(std::move(request));
   const v1::SolveDone& done = solved->done;
-  ExpectReuse(done, kRebuilt, 16, 10, "in 15, 1.5 times the first count of 10");
+  ExpectReuse(done, kRebuilt, 16, 10, "in 15 iterations, 1.5 times the first count of 10");
   EXPECT_EQ(done.outcomes(1).iterations(), 0);
   EXPECT_EQ(done.outcomes(2).iterations(), 16);
   for (const auto& outcome : done.outcomes()) {
@@ -419,7 +421,7 @@ TEST_F(ReuseTest, APatternThatServesAsWellIsKept) {
   Record(m);
   const auto rebuilt = Named(Done(Request(A(1.6), m)));
   ExpectReuse(Done(Request(A(1.6), rebuilt)), kKept, 15, 15, "");
-  ExpectReuse(Done(Request(A(3.2), rebuilt)), kRebuilt, 27, 15, "in 23, 1.5 times");
+  ExpectReuse(Done(Request(A(3.2), rebuilt)), kRebuilt, 27, 15, "in 23 iterations, 1.5 times");
   EXPECT_EQ(engine_.plans, 1);
 }
 
@@ -577,7 +579,7 @@ TEST_F(ReuseTest, EqualRequestsInEqualOrderEndAlike) {
   EXPECT_EQ(told[0], told[1]);
 }
 
-// Where the build would be a GPU's, its memory is what the job takes, and its solve runs there.
+// A job whose build would be a GPU's takes its memory, and its solve runs there.
 TEST(ReusePlacementTest, AJobThatMayHaveToBuildIsPlacedWhereItsBuildIs) {
   Bench bench({FakeCpu(), FakeGpu(0)});
   bench.engine.SolveOnGpus();
