@@ -152,6 +152,10 @@ void AddWork(CLI::App& app, LoadOptions& o) {
       ->excludes("--rate")
       ->excludes(builds)
       ->group(group);
+  cli::AddChoice(&app, "--reuse", o.reuse, "What becomes of M from step to step",
+                 {ReuseMode::kKeep, ReuseMode::kRebuild, ReuseMode::kAuto})
+      ->needs("--time-steps")
+      ->group(group);
   app.add_option("--rhs", o.rhs, "Right-hand sides per solve")
       ->check(Whole(1, 1024))
       ->type_name("N")

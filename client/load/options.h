@@ -29,6 +29,7 @@ struct LoadOptions {
   int rhs = 1;             // right-hand sides per solve
   int64_t variants = 16;   // different values per matrix; 0: no two jobs have the same
   int64_t time_steps = 0;  // 0: every job by itself; else steps of each simulation
+  ReuseMode reuse = ReuseMode::kAuto;  // of M, from step to step
   Method method = Method::kAuto;
   double rtol = SolveOptions().rtol;
   int64_t max_iterations = SolveOptions().max_iterations;

@@ -169,7 +169,8 @@ void Runner::Simulations(size_t worker) {
       if (step == 0) {
         plan = workload_.PlanOf(ticket->job);
         const CscMatrix& a = workload_.problem(plan.problem).a;
-        system.emplace(client, CscView{a.n, a.col_ptr, a.row_idx, a.values}, OptionsOf(plan));
+        system.emplace(client, CscView{a.n, a.col_ptr, a.row_idx, a.values}, OptionsOf(plan),
+                       ReusePolicy{.mode = options_.reuse});
       }
       plan.build = false;
       plan.scale = Workload::ScaleOf(options_.seed, ticket->job);

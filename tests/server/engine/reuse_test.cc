@@ -287,7 +287,7 @@ TEST_F(ReuseTest, TheWorstRightHandSideDecidesAndThoseThatAreSolvedStayAsTheyAre
   request.solve.rhs_count = 3;
   request.b.assign(9, 6.0);
   request.x0.assign(9, 0.0);
-  for (size_t j = 0; j < 3; ++j) request.x0[3 + j] = 6 / a.value->csc.values[j];
+  for (size_t j = 0; j < 3; ++j) request.x0[3 + j] = 6 / a.value->values[j];
   const auto solved = Run(std::move(request));
   const v1::SolveDone& done = solved->done;
   ExpectReuse(done, kRebuilt, 16, 10, "in 15 iterations, 1.5 times the first count of 10");
@@ -300,7 +300,7 @@ TEST_F(ReuseTest, TheWorstRightHandSideDecidesAndThoseThatAreSolvedStayAsTheyAre
   EXPECT_EQ(Told(*last_, 1), UpTo(0));
   EXPECT_EQ(Told(*last_, 2), UpTo(16));
   for (size_t k = 0; k < 9; ++k) {
-    EXPECT_NEAR(solved->x[k] * a.value->csc.values[k % 3], 6, 1e-12);
+    EXPECT_NEAR(solved->x[k] * a.value->values[k % 3], 6, 1e-12);
   }
   EXPECT_EQ(engine_.solves, 3) << "10, 15, and one more for both";
 }
@@ -314,7 +314,7 @@ TEST_F(ReuseTest, ABreakdownRebuildsToo) {
   request.solve.rhs_count = 2;
   request.b.assign(6, 6.0);
   request.x0.assign(6, 0.0);
-  for (size_t j = 0; j < 3; ++j) request.x0[3 + j] = 6 / a.value->csc.values[j];
+  for (size_t j = 0; j < 3; ++j) request.x0[3 + j] = 6 / a.value->values[j];
   const v1::SolveDone done = Done(std::move(request));
   // 1 of 13 is had (12.5); of the other 12/13 the new M takes 10 times that, rounded up.
   ExpectReuse(done, kRebuilt, 11, 10, "the old M did not solve it: breakdown after ");
