@@ -316,6 +316,13 @@ std::optional<Error> CscSink::Take(const v1::ArrayChunk& chunk) {
   }
 }
 
+bool CscSink::HavePattern(const CscMatrix& known) {
+  if (known.n != n_ || static_cast<int64_t>(known.row_idx.size()) != nnz_) return false;
+  pointers_.Have(known.col_ptr);
+  indices_.Have(known.row_idx);
+  return true;
+}
+
 Expected<CscMatrix> CscSink::Finish() {
   if (!pointers_.Complete() || !indices_.Complete() || !values_.Complete()) {
     return ProtocolViolation("the result ended before all of its arrays had come");

@@ -9,6 +9,7 @@
 #include <span>
 #include <stop_token>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "spaid/client.h"
@@ -27,6 +28,7 @@ class ArraySink {
   // is taken.
   std::optional<Error> Take(const v1::ArrayChunk& chunk);
   bool Complete() const { return static_cast<int64_t>(values_.size()) == count_; }
+  void Have(std::vector<T> whole) { values_ = std::move(whole); }
   int64_t received() const { return static_cast<int64_t>(values_.size()); }
   v1::ArrayKind kind() const { return kind_; }
   std::vector<T> Release() { return std::move(values_); }
@@ -78,6 +80,8 @@ class CscSink {
  public:
   static Expected<CscSink> Create(int64_t n, int64_t nnz, v1::ValueType type);
   std::optional<Error> Take(const v1::ArrayChunk& chunk);
+  // Takes the pattern from here, before any chunk: values alone come. False: it has another size.
+  bool HavePattern(const CscMatrix& known);
   // Returns the whole matrix, checked: pointers monotone, indices inside. Leaves the sink empty.
   Expected<CscMatrix> Finish();
   int64_t received_bytes() const;

@@ -209,9 +209,9 @@ std::optional<Error> Client::DeletePreconditioner(const std::string& name,
                               &v1::PreconditionerService::Stub::DeletePreconditioner, request));
 }
 
-Expected<CscMatrix> Client::Download(const std::string& preconditioner,
-                                     const CallOptions& options) {
-  return impl_->Download(preconditioner, Call(options));
+Expected<CscMatrix> Client::Download(const std::string& preconditioner, const CallOptions& options,
+                                     const CscMatrix* known) {
+  return impl_->Download(preconditioner, known, Call(options));
 }
 
 Expected<SolveResult> Client::Solve(const std::string& matrix, std::span<const double> b,

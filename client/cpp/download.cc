@@ -13,10 +13,17 @@ namespace spaid {
 
 using namespace internal;  // NOLINT(build/namespaces): our own, in our own file
 
-Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, const Call& call) {
+Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner,
+                                           const CscMatrix* known, const Call& call) {
   v1::DownloadPreconditionerRequest request;
   request.set_name(preconditioner);
   request.set_value_type(v1::VALUE_TYPE_FLOAT64);
+  if (known != nullptr) {
+    if (auto error = CheckSpans(*known)) return *std::move(error);
+    CscView pattern = *known;
+    pattern.values = {};
+    if (const auto digest = Digest(pattern)) request.set_known_pattern(digest->pattern());
+  }
 
   auto once = [&](grpc::ClientContext& context) -> Expected<CscMatrix> {
     const std::unique_ptr<grpc::ClientReader<v1::DownloadPreconditionerResponse>> reader =
@@ -33,6 +40,10 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, co
         }
         auto created = CscSink::Create(response.header().n(), response.header().nnz(),
                                        response.header().value_type());
+        if (created.ok() && response.header().values_only() &&
+            (request.known_pattern().empty() || !created->HavePattern(*known))) {
+          created = ProtocolViolation("values of a pattern that it was not asked for");
+        }
         if (created.ok()) {
           sink.emplace(*std::move(created));
           is_factor = response.header().is_factor();

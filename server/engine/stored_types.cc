@@ -68,6 +68,11 @@ const Fingerprint& Matrix::value_fingerprint() const {
   return fingerprint_.Get([this] { return ValueFingerprint(values); });
 }
 
+const Digest& Preconditioner::pattern_digest() const {
+  return pattern_digest_.Get(
+      [this] { return PatternDigest(m().n_cols, m().col_ptr, m().row_idx); });
+}
+
 v1::Matrix ToProto(const Stored<Matrix>& stored, bool findings) {
   const Matrix& matrix = *stored.value;
   v1::Matrix proto;

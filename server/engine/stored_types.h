@@ -143,10 +143,15 @@ struct Preconditioner {
   std::shared_ptr<const FirstCounts> earlier_counts;
 
   const kernels::CscMatrix& m() const { return kernel->matrix(); }
+  // Takes O(nnz) time when it is first asked for, nothing afterwards.
+  const Digest& pattern_digest() const;
   int64_t bytes() const {
     return kernel->host_bytes() +
            static_cast<int64_t>(sizeof(Preconditioner) + FirstCounts::kBytes);
   }
+
+ private:
+  Lazy<Digest> pattern_digest_;
 };
 
 using MatrixStore = HandleStore<Matrix>;

@@ -15,7 +15,7 @@
 namespace spaid::server {
 
 ChunkSource ChunkSource::OfMatrix(std::shared_ptr<const void> owner, const kernels::CscView& m,
-                                  bool narrow) {
+                                  bool narrow, bool values_only) {
   ChunkSource source;
   source.owner_ = std::move(owner);
   const auto part = [](v1::ArrayKind kind, const auto& array, bool as_float) {
@@ -23,9 +23,11 @@ ChunkSource ChunkSource::OfMatrix(std::shared_ptr<const void> owner, const kerne
                 static_cast<int64_t>(array.size()), static_cast<int64_t>(sizeof(array[0])),
                 as_float};
   };
-  source.parts_ = {part(v1::ARRAY_KIND_POINTERS, m.col_ptr, false),
-                   part(v1::ARRAY_KIND_INDICES, m.row_idx, false),
-                   part(v1::ARRAY_KIND_VALUES, m.values, narrow)};
+  if (!values_only) {
+    source.parts_ = {part(v1::ARRAY_KIND_POINTERS, m.col_ptr, false),
+                     part(v1::ARRAY_KIND_INDICES, m.row_idx, false)};
+  }
+  source.parts_.push_back(part(v1::ARRAY_KIND_VALUES, m.values, narrow));
   return source;
 }
 

@@ -16,9 +16,10 @@ namespace spaid::server {
 class ChunkSource {
  public:
   ChunkSource() = default;
-  // Makes a source for M in CSC: pointers, indices, values (as float32 if `narrow`).
+  // Makes a source for M in CSC: pointers and indices, unless `values_only`, and values (as float32
+  // if `narrow`).
   static ChunkSource OfMatrix(std::shared_ptr<const void> owner, const kernels::CscView& m,
-                              bool narrow);
+                              bool narrow, bool values_only = false);
   static ChunkSource OfSolution(std::shared_ptr<const void> owner, std::span<const double> x);
 
   // Says that only `elements` of the last array exist yet: no chunk goes out before it is whole.

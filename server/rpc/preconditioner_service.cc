@@ -37,8 +37,9 @@ class Download {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Download(std::shared_ptr<const PartialMatrix> m, v1::ValueType type)
-      : m_(std::move(m)), type_(type) {}
+  // `values_only`: of a finished M, whose pattern the client has.
+  Download(std::shared_ptr<const PartialMatrix> m, v1::ValueType type, bool values_only = false)
+      : m_(std::move(m)), type_(type), values_only_(values_only) {}
 
   // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message, with `most_bytes` of data
   // at most; false: all is out, or it is not there yet.
@@ -52,12 +53,14 @@ class Download {
         version_ = view.version;
         bytes_before_ += chunks_.bytes_down();
         // Its arrays are looked at in here alone.
-        chunks_ = ChunkSource::OfMatrix(nullptr, view.m, type_ == v1::VALUE_TYPE_FLOAT32);
+        chunks_ =
+            ChunkSource::OfMatrix(nullptr, view.m, type_ == v1::VALUE_TYPE_FLOAT32, values_only_);
         v1::CscHeader* out = (message->*header)();
         out->set_n(view.m.n_cols);
         out->set_nnz(view.m.nnz());
         out->set_value_type(type_);
         out->set_is_factor(view.is_factor);
+        out->set_values_only(values_only_);
         filled = true;
         return;
       }
@@ -79,6 +82,7 @@ class Download {
  private:
   const std::shared_ptr<const PartialMatrix> m_;
   const v1::ValueType type_;
+  const bool values_only_;
   ChunkSource chunks_;
   int64_t version_ = 0, bytes_before_ = 0;
   Clock::time_point start_{};
@@ -205,11 +209,37 @@ class DownloadStream final
     ASSIGN_OR_RETURN(const Caller caller, Identify(backend_->authenticator()));
     RETURN_IF_ERROR(Admit(caller.tenant));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
+    if (const auto& known = request_.known_pattern(); !known.empty() && known.size() != 16) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadDigest,
+                       absl::StrCat("known_pattern has ", known.size(),
+                                    " bytes; it must have 16, or be left out"))
+          .Field("known_pattern");
+    }
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(caller.tenant, request_.name()));
+    if (request_.known_pattern().empty()) {
+      Begin(found.value, type, /*values_only=*/false);
+      return absl::OkStatus();
+    }
+    auto self = std::static_pointer_cast<DownloadStream>(shared_from_this());
+    return backend_->Run(
+        Backend::Pool::kCount, caller.tenant,
+        [self, m = found.value, type] {
+          const bool same = m->pattern_digest().ToBytes() == self->request_.known_pattern();
+          Section section(self.get());
+          if (!self->ended_locked()) self->Begin(m, type, same);
+          self->PumpLocked();
+        },
+        [self](const absl::Status& error) {
+          Section section(self.get());
+          self->EndLocked(error);
+          self->PumpLocked();
+        });
+  }
+
+  void Begin(const std::shared_ptr<const Preconditioner>& m, v1::ValueType type, bool values_only) {
     // In use, in the eyes of the store, as long as it is read.
-    std::shared_ptr<const kernels::Preconditioner> kernel(found.value, found.value->kernel.get());
-    download_.emplace(std::make_shared<const PartialMatrix>(std::move(kernel)), type);
-    return absl::OkStatus();
+    std::shared_ptr<const kernels::Preconditioner> kernel(m, m->kernel.get());
+    download_.emplace(std::make_shared<const PartialMatrix>(std::move(kernel)), type, values_only);
   }
 
   bool Next(v1::DownloadPreconditionerResponse* message) override {

@@ -143,6 +143,30 @@ TEST_F(SystemTest, BuildMakesTheMThatSolvesBeginWith) {
   EXPECT_EQ(solved->timings.bytes_up, static_cast<int64_t>(8 * b.size()));
 }
 
+TEST_F(SystemTest, OfAnMWithAKnownPatternValuesAloneComeDown) {
+  Client client({.address = daemon_->address()});
+  const CscMatrix a = Poisson(22, 23), other = OtherValues(a);
+  PreconditionerSpec spec;
+  spec.engine = Engine::kStaticSpai;
+  const auto first = client.Build(a, spec, /*fetch_result=*/true);
+  const auto second = client.Build(other, spec);
+  ASSERT_TRUE(first.ok() && second.ok());
+  const auto download = [&](const CscMatrix* known, int64_t* bytes) {
+    auto m = client.Download(second->preconditioner.name,
+                             {.on_progress = [&](const Progress& p) { *bytes = p.done; }}, known);
+    EXPECT_TRUE(m.ok()) << m.error().message;
+    return *std::move(m);
+  };
+  int64_t whole = 0, ignored = 0;
+  const CscMatrix plain = download(nullptr, &whole);
+  const CscMatrix quick = download(&*first->m, &ignored);
+  EXPECT_EQ(quick.col_ptr, plain.col_ptr);
+  EXPECT_EQ(quick.row_idx, plain.row_idx);
+  EXPECT_EQ(quick.values, plain.values);
+  EXPECT_EQ(download(&a, &ignored).values, plain.values) << "another pattern, or M's by chance";
+  EXPECT_EQ(download(&other, &ignored).values, plain.values);
+}
+
 TEST_F(SystemTest, OtherPatternsAndSizes) {
   Client client({.address = daemon_->address()});
   CscMatrix a = Poisson(20, 21);

@@ -111,8 +111,10 @@ class Client {
   Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});
   Expected<std::vector<PreconditionerInfo>> ListPreconditioners(const CallOptions& = {});
   std::optional<Error> DeletePreconditioner(const std::string& name, const CallOptions& = {});
-  // Downloads M in CSC, sorted; G if M = GᵀG (is_factor).
-  Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {});
+  // Downloads M in CSC, sorted; G if M = GᵀG (is_factor). `known`: an M downloaded before; where
+  // the pattern is the same, values alone come.
+  Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {},
+                               const CscMatrix* known = nullptr);
 
   // Solves A X = B. b: n × rhs_count, column-major, rhs_count = b.size() / n. An outcome other than
   // converged is no Error: look at `rhs[k].outcome`. Errors: RHS_LENGTH_MISMATCH, BAD_TOLERANCE, …

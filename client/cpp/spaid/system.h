@@ -20,10 +20,11 @@
 
 namespace spaid {
 
-// Solves as `options` say, whose `preconditioner`, `reuse` and `initial_guess` are replaced: by M of
-// an earlier step, by `reuse`, and by `guess` of each call. Where `engine` is named, M is kept or
-// built anew as `reuse` says; with Engine::kAuto the server remembers what solved this pattern. What the server has lost (evicted, or forgotten with a restart) is sent and built again,
-// once a call. Not thread-safe; the client outlives this.
+// Solves as `options` say, whose `preconditioner`, `reuse` and `initial_guess` are replaced: by M
+// of an earlier step, by `reuse`, and by `guess` of each call. Where `engine` is named, M is kept
+// or built anew as `reuse` says; with Engine::kAuto the server remembers what solved this pattern.
+// What the server has lost (evicted, or forgotten with a restart) is sent and built again, once a
+// call. Not thread-safe; the client outlives this.
 class System {
  public:
   // Borrows the arrays of `a` until it is given others.
