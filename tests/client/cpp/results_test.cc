@@ -41,7 +41,7 @@ std::vector<Download> WholeDownload() {
   return messages;
 }
 
-Expected<CscMatrix> Fetch(const std::vector<Download>& messages) {
+Expected<CscMatrix> Fetch(const std::vector<Download>& messages, const CscMatrix* known = nullptr) {
   ScriptedServer server(
       {.download = [&](grpc::ServerContext&, const v1::DownloadPreconditionerRequest&,
                        grpc::ServerWriter<Download>& writer) {
@@ -49,7 +49,7 @@ Expected<CscMatrix> Fetch(const std::vector<Download>& messages) {
         return grpc::Status::OK;
       }});
   Client client({.address = server.address()});
-  return client.Download("preconditioners/p");
+  return client.Download("preconditioners/p", {}, known);
 }
 
 TEST(Download, IsPutTogether) {
@@ -65,6 +65,26 @@ TEST(Download, AFactorIsSaidToBeOne) {
   EXPECT_FALSE(Fetch(messages)->is_factor);
   messages[0].mutable_header()->set_is_factor(true);
   EXPECT_TRUE(Fetch(messages)->is_factor);
+}
+
+TEST(Download, ValuesOfAKnownPatternArePutIntoIt) {
+  std::vector<Download> messages;
+  for (const Download& message : WholeDownload()) {
+    if (message.chunk().array() == v1::ARRAY_KIND_VALUES || !message.has_chunk()) {
+      messages.push_back(message);
+    }
+  }
+  messages[0].mutable_header()->set_values_only(true);
+  CscMatrix known = Small();
+  const auto m = Fetch(messages, &known);
+  ASSERT_TRUE(m.ok()) << m.error().message;
+  EXPECT_EQ(m->row_idx, Small().row_idx);
+  EXPECT_EQ(m->values, Small().values);
+  EXPECT_EQ(Fetch(messages).error().reason, "PROTOCOL_VIOLATION") << "nobody offered a pattern";
+  messages[0].mutable_header()->set_nnz(8);
+  EXPECT_EQ(Fetch(messages, &known).error().reason, "PROTOCOL_VIOLATION");
+  known.col_ptr.pop_back();
+  EXPECT_EQ(Fetch(messages, &known).error().reason, "SIZE_MISMATCH");
 }
 
 TEST(Download, AFlippedBitIsFound) {
