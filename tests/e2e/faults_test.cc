@@ -212,6 +212,32 @@ TEST_F(Memory, OfAnUploadIsTheMatrixAndLittleMore) {
   EXPECT_LE(ratio, 1.3);
 }
 
+// The pattern is turned before values come, and these go to their places: beside the matrix there
+// are 4 bytes an entry, no second copy.
+TEST_F(Memory, OfAnUploadByRowsIsNoSecondCopy) {
+  ASSERT_NO_FATAL_FAILURE(Serve({}));
+  CscMatrix a = Band(384 << 20);
+  CscView rows = a;  // symmetric
+  rows.by_rows = true;
+  const auto ratio = [&](const MatrixInfo& stored) {
+    const double over = static_cast<double>(daemon->PeakResidentBytes() - before) /
+                        static_cast<double>(ArrayBytes(a));
+    std::printf("peak memory of an upload by rows: %.3f x the matrix (%lld bytes)\n", over,
+                static_cast<long long>(stored.host_bytes));
+    return over;
+  };
+  const auto first = client->Upload(rows);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_LE(ratio(*first), 1.35);
+  // Other values: 8 bytes an entry more, and the places, which are kept.
+  a.values[0] += 1;
+  Timings timings;
+  const auto second = client->Upload(rows, "", {}, &timings);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(timings.bytes_up, static_cast<int64_t>(8 * a.values.size()));
+  EXPECT_LE(ratio(*second), 1.35 + 8.0 / 12);
+}
+
 TEST_F(Memory, OfADeletedMatrixServesTheNextOneAndThenGoesBack) {
   ASSERT_NO_FATAL_FAILURE(Serve({}));
   for (const int64_t bytes : {int64_t{96} << 20, int64_t{96} << 20, int64_t{64} << 20}) {
