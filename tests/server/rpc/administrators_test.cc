@@ -266,7 +266,9 @@ TEST(ListPreconditioners, FitsAMessageWhateverTheyHold) {
   const auto built =
       h.backend->preconditioners().Get("default", events.back().done().preconditioner().name());
   ASSERT_TRUE(built.ok());
-  auto large = std::make_shared<Preconditioner>(*built->value);
+  auto large = std::make_shared<Preconditioner>();
+  large->kernel = built->value->kernel;
+  large->quality = built->value->quality;
   for (int k = 0; k < 1200; ++k) large->quality.mutable_fsai()->add_kaporin_by_step(1.5);
   for (int k = 0; k < 600; ++k) {
     ASSERT_TRUE(h.backend->preconditioners().Put("default", large, 100, "").ok());
