@@ -18,7 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int64_t kMaxExecutorQueue = 4096;
-constexpr int kCoresForALookAside = 4;
 constexpr milliseconds kBusyRetry{250};
 constexpr milliseconds kDrainRetry{2'000};
 
@@ -136,7 +135,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .ladder_bytes = LadderBytes(options_),
                         .max_lu_n = options_.max_inverse_unknowns,
                         .metrics = metrics}),
-      look_aside_(Threads(options_, adapter_) >= kCoresForALookAside),
+      cores_(Threads(options_, adapter_)),
       matrices_(MatrixStoreOptions(options_)),
       preconditioners_(PreconditionerStoreOptions(options_)),
       rhs_budget_(
@@ -148,6 +147,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       jobs_({.max_ended_bytes = options_.ended_job_bytes, .shares = Rules(options_)}),
       connections_(options_.connections, metrics),
       streams_(Limits(options_), &connections_),
+      segments_(options_.segments, Rules(options_)),
       scheduler_(
           {.dispatch = DispatchOptions(options_, adapter_),
            .max_detached_per_tenant = options_.max_detached_jobs_per_tenant,
@@ -257,6 +257,11 @@ absl::StatusOr<JobFactory::Terms> Backend::Terms(const v1::JobLimits& limits, v1
   return terms;
 }
 
+bool Backend::look_aside(bool sender_idle) const {
+  constexpr int kCores = 4, kCoresBesideAnIdleSender = 2;
+  return cores_ >= (sender_idle ? kCoresBesideAnIdleSender : kCores);
+}
+
 void Backend::SetGauges() {
   for (size_t d = 0; d < adapter_.device_names().size(); ++d) {
     const kernels::DeviceState state = adapter_.DeviceState(d);
@@ -289,6 +294,9 @@ void Backend::SetGauges() {
   metrics_->SetCalls(connections_.calls(), options_.connections.max_calls);
   metrics_->SetConnections(connections_.size(), connections_.most());
   metrics_->SetBuffers("transport", connections_.untaken_bytes(), options_.connections.max_bytes);
+  const Segments::Stats segments = segments_.stats();
+  metrics_->SetSegments(segments.segments, options_.segments.max_segments);
+  metrics_->SetBuffers("segments", segments.bytes, options_.segments.max_bytes);
   metrics_->SetPreparing(storing_.queued() + counting_.queued() + looking_.queued(),
                          3 * kMaxExecutorQueue);
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());
