@@ -118,10 +118,14 @@ class WorkStream : public BidiStream<Request, Response> {
     if (got_header_ && !begun_ && !may_turn) this->ReadLocked();
     absl::Status status =
         got_header_ ? Chunk(chunk) : UnexpectedMessage("a chunk before the header");
-    if (status.ok() && may_turn && input_->turns()) {
-      status = Aside([this] { return input_->Turn(stop()); }, [] { return absl::OkStatus(); });
-    }
+    if (status.ok() && may_turn) status = TurnIfRows();
     Took(std::move(status));
+  }
+
+  // Turns a pattern by rows, once it is whole, before anything else is read.
+  absl::Status TurnIfRows() {
+    if (input_ == nullptr || !input_->turns()) return absl::OkStatus();
+    return Aside([this] { return input_->Turn(stop()); }, [] { return absl::OkStatus(); });
   }
 
   void Took(absl::Status status) {
@@ -229,6 +233,11 @@ class WorkStream : public BidiStream<Request, Response> {
   }
 
   absl::Status TakePiece(const ChunkView& piece) final { return Chunk(piece); }
+  absl::Status TookPieces() final {
+    absl::Status status = TurnIfRows();
+    if (status.ok() && !busy_) this->ReadLocked();
+    return status;
+  }
 
   absl::Status Segment(const v1::ArraySegment& segment) {
     if (!got_header_) return UnexpectedMessage("a segment before the header");
