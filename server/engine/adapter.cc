@@ -184,9 +184,9 @@ absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::Prepare(
 }
 
 absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::PrepareValues(
-    const KnownPattern& on, kernels::Array<double> values, const PrepareOptions& options) const {
+    KnownPattern on, kernels::Array<double> values, const PrepareOptions& options) const {
   auto matrix = std::make_shared<Matrix>();
-  matrix->pattern = on.pattern;
+  matrix->pattern = std::move(on.pattern);
   matrix->values = std::move(values);
   const std::optional<kernels::ValueRange>& range = options.arrived.known.range;
   if (!range || !range->finite) {
@@ -199,6 +199,7 @@ absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::PrepareValues(
   }
   RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
   const std::optional<Digest> digest = on.places ? std::nullopt : options.arrived.digests.values;
+  on.places.reset();  // the diagnosis takes memory, too
   Describe(options, range ? &*range : nullptr, digest, matrix.get());
   RETURN_IF_ERROR(CheckStop(options.stop, kPreparing));
   return matrix;
@@ -401,7 +402,8 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
     built->device_to_host_ms = timings.device_to_host_ms;
     if ((*plan)->serves_new_values()) {
       plans_.Put(tenant, key,
-                 std::make_shared<const KeptPlan>(KeptPlan{.plan = *plan, .first_counts = built->first_counts}),
+                 std::make_shared<const KeptPlan>(
+                     KeptPlan{.plan = *plan, .first_counts = built->first_counts}),
                  (*plan)->host_bytes(), DevicesOf(context), (*plan)->device_bytes());
     }
   }
@@ -410,7 +412,8 @@ absl::StatusOr<kernels::BuildResult> EngineAdapter::PlanAndBuild(
   if (!result.ok()) return ToAbsl(result.status());
   if (result->grown != nullptr) {
     plans_.Put(tenant, key,
-               std::make_shared<const KeptPlan>(KeptPlan{.plan = result->grown, .first_counts = built->first_counts}),
+               std::make_shared<const KeptPlan>(
+                   KeptPlan{.plan = result->grown, .first_counts = built->first_counts}),
                result->grown->host_bytes(), DevicesOf(context), result->grown->device_bytes());
   }
   const kernels::DeviceTimings& timings = result->timings;

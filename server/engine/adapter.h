@@ -154,7 +154,7 @@ class EngineAdapter {
   absl::StatusOr<std::shared_ptr<Matrix>> Prepare(kernels::CscMatrix raw, kernels::Layout layout,
                                                   const PrepareOptions& options) const;
   // The same of values that came alone, and lie in the order of the pattern by columns.
-  absl::StatusOr<std::shared_ptr<Matrix>> PrepareValues(const KnownPattern& on,
+  absl::StatusOr<std::shared_ptr<Matrix>> PrepareValues(KnownPattern on,
                                                         kernels::Array<double> values,
                                                         const PrepareOptions& options) const;
 

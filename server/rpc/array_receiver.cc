@@ -366,6 +366,7 @@ kernels::CscMatrix MatrixReceiver::Take() {
   raw.col_ptr = pointers_.Take();
   raw.row_idx = indices_.Take();
   raw.values = values_.Take();
+  known_ = {};
   return raw;
 }
 

@@ -257,7 +257,7 @@ absl::Status MatrixInput::Turn(kernels::StopToken stop) {
   RETURN_IF_ERROR(BookWork(EngineAdapter::TurnBytes(header_.n(), header_.nnz())));
   ASSIGN_OR_RETURN(KnownPattern known, backend_->adapter().TurnRows(receiver_.TakeRows(), options));
   known.pattern = Shared(std::move(known.pattern), arrived.digests.pattern);
-  backend_->adapter().KeepPlaces(tenant_, known);
+  // Its places are kept when other values come: most patterns come once.
   receiver_.Know(std::move(known));
   return absl::OkStatus();
 }
@@ -282,15 +282,17 @@ absl::Status MatrixInput::CheckDigests(const Matrix& matrix, const ArrayFacts& a
 
 absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
-  const KnownPattern known = receiver_.known();
-  RETURN_IF_ERROR(BookWork(known.pattern ? EngineAdapter::DiagnoseBytes(header_.n(), header_.nnz())
-                                         : PreparationBytes(header_)));
+  KnownPattern known = receiver_.known();
+  const bool turned = known.pattern != nullptr;
+  RETURN_IF_ERROR(BookWork(turned ? EngineAdapter::DiagnoseBytes(header_.n(), header_.nnz())
+                                  : PreparationBytes(header_)));
   const ArrayFacts arrived = receiver_.Look();
   const PrepareOptions options = Options(arrived, std::move(stop));
   std::shared_ptr<Matrix> matrix;
-  if (known.pattern) {
-    ASSIGN_OR_RETURN(matrix,
-                     backend_->adapter().PrepareValues(known, receiver_.Take().values, options));
+  if (turned) {
+    kernels::Array<double> values = receiver_.Take().values;
+    ASSIGN_OR_RETURN(
+        matrix, backend_->adapter().PrepareValues(std::move(known), std::move(values), options));
   } else {
     ASSIGN_OR_RETURN(matrix, backend_->adapter().Prepare(receiver_.Take(), layout, options));
   }
@@ -299,7 +301,7 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   std::vector<std::string> keys{matrix->ContentKey()};
   // By rows, if they were sorted: so they may be asked for again.
   const bool by_rows = layout == kernels::Layout::kCsr && !in_order_ && arrived.digests.values &&
-                       (known.pattern || arrived.known.canonical_indices);
+                       (turned || arrived.known.canonical_indices);
   std::optional<Digest> rows_digest;
   if (by_rows) {
     rows_digest = arrived.digests.pattern;
@@ -309,7 +311,7 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
       keys.push_back(Matrix::ContentKey(*rows_digest, arrived.digests.values, true));
     }
   }
-  if (!known.pattern) matrix->pattern = Shared(std::move(matrix->pattern), rows_digest);
+  if (!turned) matrix->pattern = Shared(std::move(matrix->pattern), rows_digest);
   const auto same = [this, &mine = *matrix](const Matrix& stored) {
     if (mine.SameContent(stored)) return true;
     // Nobody meets that by chance.
