@@ -17,6 +17,7 @@
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "spaid/v1/job.pb.h"
+#include "spaid/v1/local.pb.h"
 #include "spaid/v1/matrix.pb.h"
 #include "spaid/v1/preconditioner.pb.h"
 #include "spaid/v1/server.pb.h"
@@ -157,7 +158,7 @@ class WireContract : public testing::Test {
          {google::rpc::Status::descriptor(), google::rpc::ErrorInfo::descriptor(),
           spaid::v1::UploadMatrixRequest::descriptor(), spaid::v1::SolveRequest::descriptor(),
           spaid::v1::BuildPreconditionerRequest::descriptor(), spaid::v1::Job::descriptor(),
-          spaid::v1::GetServerInfoRequest::descriptor()}) {
+          spaid::v1::GetServerInfoRequest::descriptor(), spaid::v1::LocalRequest::descriptor()}) {
       ASSERT_NE(type, nullptr);
     }
   }
