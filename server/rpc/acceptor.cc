@@ -8,14 +8,13 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -52,7 +51,7 @@ int Bound(const sockaddr* address, socklen_t size, bool both_families) {
   const int on = 1, off = 0;
   // Not SO_REUSEPORT: two daemons on one port would share its clients silently.
   setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-  if (address->sa_family != AF_UNIX) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (address->sa_family == AF_INET6) {
     const int& only = both_families ? off : on;
     setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only);
@@ -118,38 +117,21 @@ absl::StatusOr<std::vector<int>> ListenOnHost(const std::string& text, HostPort 
   return CannotListen(text, "no such address");
 }
 
-}  // namespace
-
-absl::StatusOr<int> Acceptor::ListenOnFile(const std::string& text, SocketFile* file) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
+// unix:PATH, unix:///PATH or unix-abstract:NAME.
+absl::StatusOr<int> ListenOnUnix(const std::string& text, SocketFile* file) {
   const bool abstract = absl::StartsWith(text, "unix-abstract:");
   std::string name = text.substr(text.find(':') + 1);
   if (!abstract && absl::StartsWith(name, "//")) name = name.substr(2);
-  if (abstract) name.insert(name.begin(), '\0');
-  if (name.empty() || name.size() >= sizeof address.sun_path) {
+  if (name.empty() || name.size() >= sizeof sockaddr_un().sun_path) {
     return CannotListen(text, "the path is empty or too long");
   }
-  std::memcpy(address.sun_path, name.data(), name.size());
-  const auto size =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size() + (abstract ? 0 : 1));
-  const auto* generic = reinterpret_cast<const sockaddr*>(&address);
-  if (!abstract) {
-    // The socket that a daemon left behind which did not end well; one that lives answers.
-    struct stat there = {};
-    const int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (lstat(name.c_str(), &there) == 0 && S_ISSOCK(there.st_mode) &&
-        connect(probe, generic, size) != 0 && errno == ECONNREFUSED) {
-      unlink(name.c_str());
-    }
-    close(probe);
-  }
-  const int fd = Bound(generic, size, false);
+  if (abstract) name.insert(name.begin(), '\0');
+  const int fd = ListenOnFile(name, SOCK_STREAM, std::nullopt, file);
   if (fd < 0) return CannotListen(text, std::strerror(errno));
-  struct stat own = {};
-  if (!abstract && lstat(name.c_str(), &own) == 0) *file = {name, own.st_dev, own.st_ino};
   return fd;
 }
+
+}  // namespace
 
 int64_t RaiseDescriptorLimit() {
   rlimit limit{};
@@ -179,7 +161,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const std::string& ad
   SocketFile file;
   std::string picked = address;
   if (absl::StartsWith(address, "unix")) {
-    ASSIGN_OR_RETURN(const int fd, ListenOnFile(address, &file));
+    ASSIGN_OR_RETURN(const int fd, ListenOnUnix(address, &file));
     listeners.push_back(fd);
   } else {
     const auto host = ParseHostPort(address);
@@ -234,13 +216,7 @@ void Acceptor::Stop() {
     thread_.join();
     watch_.join();
   }
-  const SocketFile file = std::exchange(file_, {});
-  struct stat there = {};
-  // A newer daemon may serve at the same path.
-  if (!file.path.empty() && lstat(file.path.c_str(), &there) == 0 && there.st_dev == file.device &&
-      there.st_ino == file.inode) {
-    unlink(file.path.c_str());
-  }
+  RemoveSocketFile(std::exchange(file_, {}));
   for (const int fd : std::exchange(listeners_, {})) close(fd);
 }
 

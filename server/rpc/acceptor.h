@@ -7,7 +7,6 @@
 #pragma once
 
 #include <sys/socket.h>
-#include <sys/types.h>
 
 #include <functional>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/rpc/connections.h"
+#include "server/rpc/socket_file.h"
 
 namespace spaid::server {
 
@@ -47,13 +47,6 @@ class Acceptor {
   void Stop();
 
  private:
-  // The socket of a unix: address, as it was made.
-  struct SocketFile {
-    std::string path = {};  // empty: none
-    dev_t device = 0;
-    ino_t inode = 0;
-  };
-  static absl::StatusOr<int> ListenOnFile(const std::string& address, SocketFile* file);
   Acceptor(std::string address, std::vector<int> listeners, SocketFile file,
            Connections* connections);
   void Run();
