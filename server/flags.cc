@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "server/base/address.h"
 #include "server/base/cidr.h"
+#include "server/base/text.h"
 #include "server/engine/devices.h"
 
 namespace spaid::server {
@@ -100,6 +101,60 @@ void AddRanges(const std::string& text, std::vector<Cidr>* ranges) {
   }
 }
 
+// UID or UID:TENANT.
+uid_t ParseUid(const std::string& flag, absl::string_view text) {
+  uint32_t uid = 0;
+  if (!absl::SimpleAtoi(text, &uid) || uid == UINT32_MAX) {
+    throw CLI::ValidationError(flag, "'" + std::string(text) + "' is not the number of a user");
+  }
+  return uid;
+}
+
+void AddLocalFlags(CLI::App& app, LocalSocketOptions* local, SegmentLimits* segments) {
+  app.add_option("--local-socket", local->path,
+                 "Unix socket at which clients of this host share memory, which their calls then "
+                 "name in place of arrays; without it there is none");
+  app.add_option_function<std::string>(
+         "--local-uids",
+         [local](const std::string& text) {
+           for (const absl::string_view uid : absl::StrSplit(text, ',')) {
+             local->uids.insert(ParseUid("--local-uids", uid));
+           }
+         },
+         "Users that may connect to --local-socket, beside the daemon's own; by number, separated "
+         "by commas")
+      ->type_name("UID,...");
+  app.add_option_function<std::string>(
+         "--local-tenants",
+         [local](const std::string& text) {
+           for (const absl::string_view pair : absl::StrSplit(text, ',')) {
+             const std::vector<std::string> parts = absl::StrSplit(pair, absl::MaxSplits(':', 1));
+             if (parts.size() != 2 || parts[1].empty() || !IsPlainText(parts[1])) {
+               throw CLI::ValidationError("--local-tenants", "'" + std::string(pair) +
+                                                                 "' is not UID:TENANT like "
+                                                                 "1000:alice");
+             }
+             local->tenants[ParseUid("--local-tenants", parts[0])] = parts[1];
+           }
+         },
+         "Tenants of users that connect to --local-socket without a token; who has neither is an "
+         "anonymous caller")
+      ->type_name("UID:TENANT,...");
+  app.add_option("--local-connections", local->max_connections,
+                 "Connections to --local-socket that may be open at once")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
+  AddBytes(app, "--local-bytes", &segments->max_bytes,
+           "Bytes of memory that clients of --local-socket may share");
+  AddBytes(app, "--local-bytes-per-tenant", &segments->max_bytes_per_tenant,
+           "Of these, bytes of one tenant; 0: no limit of its own");
+  app.add_option("--local-segments", segments->max_segments,
+                 "Segments of such memory, each of which takes a descriptor")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+  app.add_option("--local-segments-per-tenant", segments->max_segments_per_tenant,
+                 "Of these, segments of one tenant; 0: no limit of its own")
+      ->check(CLI::Range(int64_t{0}, int64_t{1'000'000}));
+}
+
 int WrongUsage(const std::string& what) {
   std::fprintf(stderr, "spaid: %s (spaid --help lists the flags)\n", what.c_str());
   return kWrongUsage;
@@ -153,6 +208,10 @@ std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
   }
   if (std::string wrong = CheckCredentials(flags); !wrong.empty()) return wrong;
   const BackendOptions& b = flags.backend;
+  const bool local = !flags.local.path.empty();
+  if (!local && !(flags.local.uids.empty() && flags.local.tenants.empty())) {
+    return "--local-uids and --local-tenants go with --local-socket";
+  }
   if (b.max_matrix_bytes > b.matrix_store_bytes) {
     return absl::StrCat("--max-matrix-bytes (", b.max_matrix_bytes,
                         ") is over --matrix-store-bytes (", b.matrix_store_bytes, ")");
@@ -160,12 +219,13 @@ std::string CheckTogether(const Flags& flags, int64_t usable_memory) {
   const double total = static_cast<double>(b.matrix_store_bytes) +
                        static_cast<double>(b.preconditioner_store_bytes) +
                        static_cast<double>(b.plan_cache_bytes) + static_cast<double>(b.rhs_bytes) +
-                       static_cast<double>(b.max_build_bytes);
+                       static_cast<double>(b.max_build_bytes) +
+                       static_cast<double>(local ? b.segments.max_bytes : 0);
   if (total > static_cast<double>(usable_memory)) {
-    return absl::StrCat(
-        "the byte limits of stores, plan cache, right-hand sides and a build sum to ",
-        static_cast<int64_t>(total / kMiB), " MiB, and this process may use ", usable_memory / kMiB,
-        " MiB (its cgroup's limit, or the machine's memory)");
+    return absl::StrCat("the byte limits of stores, plan cache, right-hand sides and a build",
+                        local ? ", and memory of local clients" : "", " sum to ",
+                        static_cast<int64_t>(total / kMiB), " MiB, and this process may use ",
+                        usable_memory / kMiB, " MiB (its cgroup's limit, or the machine's memory)");
   }
   return "";
 }
@@ -185,6 +245,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   backend.plan_cache_bytes = usable_memory / 10;
   backend.rhs_bytes = usable_memory / 10;
   backend.max_build_bytes = usable_memory / 4;
+  backend.segments.max_bytes = usable_memory / 20;
 
   CLI::App app(
       "spaid: builds sparse approximate inverse preconditioners and solves sparse linear\n"
@@ -197,7 +258,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.option_defaults()->always_capture_default();
   std::string log_level = "info";
 
-  app.add_option("--address", flags.address, "HOST:PORT to serve gRPC on; port 0 picks a free one");
+  app.add_option("--address", flags.address,
+                 "HOST:PORT to serve gRPC on, port 0 picks a free one; or unix:PATH");
   app.add_option("--port-file", flags.port_file,
                  "Write HOST:PORT into FILE, atomically, once the server serves");
   app.add_option(
@@ -346,6 +408,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
           "A connection without a call is closed after this", false);
   AddTime(app, "--first-message-timeout", &backend.streams.first_message,
           "A call whose first message is not complete is ended after this", false);
+  AddLocalFlags(app, &flags.local, &backend.segments);
   AddTime(app, "--self-probe-interval", &flags.self_probe,
           "How often the daemon calls its own port to see that it answers; 0s: never", true);
   app.add_flag("--reflection", flags.reflection, "Serve grpc.reflection.v1alpha, to anybody");

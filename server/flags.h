@@ -12,6 +12,7 @@
 #include "server/ops/http_server.h"
 #include "server/rpc/backend.h"
 #include "server/rpc/credentials.h"
+#include "server/rpc/local_socket.h"
 
 namespace spaid::server {
 
@@ -40,6 +41,7 @@ struct Flags {
   std::string on_device_loss;    // "exit", "degrade"; empty: exit if `devices` names some
   int gpu_slots = 2;
   int64_t device_memory = 0;  // bytes per GPU; 0: all
+  LocalSocketOptions local;   // path empty: none
   BackendOptions backend;
   DrainOptions drain;
 };

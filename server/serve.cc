@@ -29,6 +29,7 @@
 #include "server/rpc/acceptor.h"
 #include "server/rpc/backend.h"
 #include "server/rpc/grpc_log.h"
+#include "server/rpc/local_socket.h"
 #include "server/rpc/server.h"
 
 namespace spaid::server {
@@ -138,7 +139,11 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   // Strangers take descriptors at either port.
   flags.ops.max_connections =
       std::max<int64_t>(4, std::min(flags.ops.max_connections, descriptors / 8));
-  backend.connections().LimitTo(ConnectionsFor(descriptors - flags.ops.max_connections));
+  const bool local = !flags.local.path.empty();
+  const int64_t for_local =
+      local ? flags.local.max_connections + flags.backend.segments.max_segments : 0;
+  backend.connections().LimitTo(
+      ConnectionsFor(descriptors - flags.ops.max_connections - for_local));
   metrics.OnScrape([&backend] { backend.SetGauges(); });
   ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = flags.address,
                                                   .credentials = credentials,
@@ -146,6 +151,10 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
                                                   .tls = flags.tls.any(),
                                                   .self_probe = {.every = flags.self_probe}},
                                                  &backend));
+  std::unique_ptr<LocalSocket> local_socket;
+  if (local) {
+    ASSIGN_OR_RETURN(local_socket, LocalSocket::Listen(flags.local, &backend));
+  }
   HealthBoard health(server->health(), RpcServer::ServiceNames());
   std::unique_ptr<OpsServer> ops;  // dies before what its scrapes read
   if (!flags.ops_address.empty()) {
@@ -181,6 +190,7 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
       {{"version", flags.backend.version},
        {"address", server->address()},
        {"ops_address", ops ? ops->address() : "off"},
+       {"local_socket", local ? flags.local.path : "off"},
        {"tls", flags.tls.any()},
        {"mtls", !flags.tls.client_ca.empty()},
        {"devices", absl::StrJoin(backend.adapter().device_names(), ",")},
@@ -241,6 +251,7 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
          .finish_streams = finish_streams,
          .shut_down = shut_down});
   if (port_file) port_file->Remove();
+  local_socket.reset();
   ops.reset();
   watchdog.emplace(kShutdownLimit, "a job does not stop");
   absl::Status status = backend.usable() ? absl::OkStatus() : TooFewDevices(backend);

@@ -229,6 +229,21 @@ struct Metrics::Families {
       AddGauge("spaid_preparing_queued", "Requests that wait to be validated or estimated.")
           .Add({});
   Gauge& preparing_limit = AddGauge("spaid_preparing_limit", "Requests that may wait so.").Add({});
+  Gauge& local_connections =
+      AddGauge("spaid_local_connections", "Connections of --local-socket.").Add({});
+  Gauge& local_connections_limit =
+      AddGauge("spaid_local_connections_limit", "Connections that it may have.").Add({});
+  Gauge& segments =
+      AddGauge("spaid_local_segments", "Segments of memory that local clients share.").Add({});
+  Gauge& segments_limit =
+      AddGauge("spaid_local_segments_limit", "Segments that they may share.").Add({});
+  ByLabels<Counter> segment_bytes{
+      AddCounter("spaid_local_array_bytes_total",
+                 "Bytes of arrays copied from segments (read) and to them (written)."),
+      {"direction"}};
+  ByLabels<Counter> local_refused{
+      AddCounter("spaid_local_refused_total", "Requests of --local-socket refused, by reason."),
+      {"reason"}};
   Family<Gauge>& buffer_bytes = AddGauge("spaid_buffer_bytes", "Bytes of a budget in use.");
   Family<Gauge>& buffer_limit = AddGauge("spaid_buffer_limit_bytes", "Bytes of a budget.");
 
@@ -383,6 +398,21 @@ void Metrics::SelfProbeFailed() { families_->self_probe_failures.Increment(); }
 void Metrics::SetPreparing(int64_t queued, int64_t limit) {
   families_->preparing.Set(static_cast<double>(queued));
   families_->preparing_limit.Set(static_cast<double>(limit));
+}
+
+void Metrics::SetLocalConnections(int64_t open, int64_t limit) {
+  families_->local_connections.Set(static_cast<double>(open));
+  families_->local_connections_limit.Set(static_cast<double>(limit));
+}
+void Metrics::SetSegments(int64_t segments, int64_t limit) {
+  families_->segments.Set(static_cast<double>(segments));
+  families_->segments_limit.Set(static_cast<double>(limit));
+}
+void Metrics::SegmentBytes(std::string_view direction, int64_t bytes) {
+  families_->segment_bytes.Of({direction}).Increment(static_cast<double>(bytes));
+}
+void Metrics::LocalRefused(std::string_view reason) {
+  families_->local_refused.Of({reason}).Increment();
 }
 
 void Metrics::SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes) {

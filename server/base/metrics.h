@@ -82,6 +82,12 @@ class Metrics {
   void ConnectionCut(std::string_view why);
   void SelfProbeFailed();
   void SetPreparing(int64_t queued, int64_t limit);  // requests that wait for the executor
+  // --local-socket: its connections, the segments that clients share, bytes of arrays copied from
+  // and to these (`direction`: "read", "written"), requests refused.
+  void SetLocalConnections(int64_t open, int64_t limit);
+  void SetSegments(int64_t segments, int64_t limit);
+  void SegmentBytes(std::string_view direction, int64_t bytes);
+  void LocalRefused(std::string_view reason);
   void SetBuffers(std::string_view buffer, int64_t bytes, int64_t limit_bytes);
 
   // Sets the state of a device. `device`: "cpu", "gpu:0". Bytes are for GPUs only (limit 0: none).

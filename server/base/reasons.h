@@ -40,6 +40,7 @@ inline constexpr std::string_view kChunkOutOfOrder = "CHUNK_OUT_OF_ORDER";
 inline constexpr std::string_view kChunkBeyondEnd = "CHUNK_BEYOND_END";
 inline constexpr std::string_view kChunkNotWhole = "CHUNK_NOT_WHOLE";
 inline constexpr std::string_view kArrayIncomplete = "ARRAY_INCOMPLETE";
+inline constexpr std::string_view kBadSegment = "BAD_SEGMENT";  // memory of a local client
 // FAILED_PRECONDITION.
 inline constexpr std::string_view kValuesNeeded = "VALUES_NEEDED";  // it is a pattern alone
 inline constexpr std::string_view kNotSymmetric = "NOT_SYMMETRIC";  // FSAI, CG
@@ -54,14 +55,18 @@ inline constexpr std::string_view kBuildTooLarge = "BUILD_TOO_LARGE";
 inline constexpr std::string_view kSolveTooLarge = "SOLVE_TOO_LARGE";
 inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";
+inline constexpr std::string_view kSegmentsFull = "SEGMENTS_FULL";  // memory of local clients
+inline constexpr std::string_view kTooManyConnections = "TOO_MANY_CONNECTIONS";  // local ones
 inline constexpr std::string_view kTooManyStreams = "TOO_MANY_STREAMS";
 inline constexpr std::string_view kTooManyDetached = "TOO_MANY_DETACHED";  // jobs of one tenant
 // NOT_FOUND.
 inline constexpr std::string_view kHandleUnknown = "HANDLE_UNKNOWN";
 inline constexpr std::string_view kHandleEvicted = "HANDLE_EVICTED";
 inline constexpr std::string_view kSolutionGone = "SOLUTION_GONE";
+inline constexpr std::string_view kLeaseUnknown = "LEASE_UNKNOWN";
 // PERMISSION_DENIED.
 inline constexpr std::string_view kNotAdministrator = "NOT_ADMINISTRATOR";
+inline constexpr std::string_view kPeerRefused = "PEER_REFUSED";  // the user of a local process
 // CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE, UNAUTHENTICATED, UNIMPLEMENTED, INTERNAL.
 inline constexpr std::string_view kCancelled = "CANCELLED";  // CancelJob
 inline constexpr std::string_view kAbandoned = "ABANDONED";  // the last waiting client left

@@ -18,6 +18,7 @@ namespace spaid::server {
 namespace {
 
 constexpr size_t kMaxNameBytes = 200;
+constexpr char kAnonymous[] = "default";
 
 // The values of metadata `key`.
 std::vector<absl::string_view> Find(const grpc::ServerContextBase& context, const char* key) {
@@ -74,21 +75,42 @@ void Authenticator::SetTokens(Tokens tokens, Tokens admins) {
   state_->known.swap(known);
 }
 
+std::optional<Caller> Authenticator::OfToken(std::string_view token) const {
+  std::shared_ptr<const Known> known;
+  {
+    std::lock_guard lock(state_->mutex);
+    known = state_->known;
+  }
+  if (const std::string* name = known->admins.Find(token)) return Caller{*name, true};
+  if (const std::string* name = known->tokens.Find(token)) return Caller{*name, false};
+  return std::nullopt;
+}
+
+absl::StatusOr<Caller> Authenticator::IdentifyLocal(std::string_view token,
+                                                    const std::string* tenant) const {
+  if (!token.empty()) {
+    if (auto caller = OfToken(token)) return *std::move(caller);
+    return MakeError(absl::StatusCode::kUnauthenticated, reason::kBadToken,
+                     "the server does not know the token; send one from its --tokens or "
+                     "--admin-tokens file, or none");
+  }
+  if (tenant != nullptr) return Caller{*tenant, false};
+  if (options_.credentials_wanted) {
+    return MakeError(absl::StatusCode::kUnauthenticated, reason::kNoCredentials,
+                     "the server wants credentials: send a token from its --tokens file, or be a "
+                     "user that its --local-tenants names");
+  }
+  return Caller{kAnonymous, false};
+}
+
 absl::StatusOr<Caller> Authenticator::Identify(const grpc::ServerContextBase& context) const {
   const auto subject = Subject(context);
   if (!subject.ok()) return subject.status();
   if (const auto headers = Find(context, "authorization"); !headers.empty()) {
-    std::shared_ptr<const Known> known;
-    {
-      std::lock_guard lock(state_->mutex);
-      known = state_->known;
-    }
     constexpr absl::string_view kBearer = "bearer ";
     if (headers.size() == 1 && absl::StartsWithIgnoreCase(headers.front(), kBearer)) {
       const absl::string_view sent = headers.front().substr(kBearer.size());
-      const std::string_view token(sent.data(), sent.size());
-      if (const std::string* name = known->admins.Find(token)) return Caller{*name, true};
-      if (const std::string* name = known->tokens.Find(token)) return Caller{*name, false};
+      if (auto caller = OfToken({sent.data(), sent.size()})) return *std::move(caller);
     }
     return MakeError(absl::StatusCode::kUnauthenticated, reason::kBadToken,
                      "the server does not know the token in `authorization`; send one header "
@@ -112,7 +134,7 @@ absl::StatusOr<Caller> Authenticator::Identify(const grpc::ServerContextBase& co
       return Caller{*std::move(tenant), false};
     }
   }
-  return Caller{"default", false};
+  return Caller{kAnonymous, false};
 }
 
 }  // namespace spaid::server

@@ -7,7 +7,9 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -44,6 +46,10 @@ class Authenticator {
   // over-long, not plain text or sent twice.
   absl::StatusOr<Caller> Identify(const grpc::ServerContextBase& context) const;
 
+  // The same of a process on this host, which sends `token` ("": none). Without one it is `tenant`,
+  // or where that is null whoever sends no credentials. Errors: BAD_TOKEN, NO_CREDENTIALS.
+  absl::StatusOr<Caller> IdentifyLocal(std::string_view token, const std::string* tenant) const;
+
   // Replaces the tokens for calls from now on. Open calls go on.
   void SetTokens(Tokens tokens, Tokens admins);
 
@@ -55,6 +61,9 @@ class Authenticator {
     std::mutex mutex;
     std::shared_ptr<const Known> known;
   };
+
+  // Returns nothing for a token that is in no file.
+  std::optional<Caller> OfToken(std::string_view token) const;
 
   AuthenticationOptions options_;
   std::unique_ptr<State> state_;

@@ -148,6 +148,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       jobs_({.max_ended_bytes = options_.ended_job_bytes, .shares = Rules(options_)}),
       connections_(options_.connections, metrics),
       streams_(Limits(options_), &connections_),
+      segments_(options_.segments, Rules(options_)),
       scheduler_(
           {.dispatch = DispatchOptions(options_, adapter_),
            .max_detached_per_tenant = options_.max_detached_jobs_per_tenant,
@@ -289,6 +290,9 @@ void Backend::SetGauges() {
   metrics_->SetCalls(connections_.calls(), options_.connections.max_calls);
   metrics_->SetConnections(connections_.size(), connections_.most());
   metrics_->SetBuffers("transport", connections_.untaken_bytes(), options_.connections.max_bytes);
+  const Segments::Stats segments = segments_.stats();
+  metrics_->SetSegments(segments.segments, options_.segments.max_segments);
+  metrics_->SetBuffers("segments", segments.bytes, options_.segments.max_bytes);
   metrics_->SetPreparing(storing_.queued() + counting_.queued() + looking_.queued(),
                          3 * kMaxExecutorQueue);
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());

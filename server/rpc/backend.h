@@ -26,6 +26,7 @@
 #include "server/rpc/connections.h"
 #include "server/rpc/executor.h"
 #include "server/rpc/live_streams.h"
+#include "server/rpc/segments.h"
 #include "server/rpc/upload_table.h"
 #include "server/sched/job_table.h"
 #include "server/sched/scheduler.h"
@@ -56,6 +57,7 @@ struct BackendOptions {
   std::chrono::milliseconds heartbeat{5'000};
   StreamLimits streams;
   ConnectionLimits connections;
+  SegmentLimits segments;
   int threads = 0;  // per job; 0: all cores
   std::string version = "0.0.0";
   std::chrono::milliseconds probe_every{10'000};  // how often idle devices are checked
@@ -91,6 +93,7 @@ class Backend {
   UploadTable& uploads() { return uploads_; }
   Connections& connections() { return connections_; }
   LiveStreams& streams() { return streams_; }
+  Segments& segments() { return segments_; }
   Metrics& metrics() { return *metrics_; }
   WallTime start_time() const { return start_time_; }
 
@@ -159,6 +162,7 @@ class Backend {
   UploadTable uploads_;
   Connections connections_;
   LiveStreams streams_;
+  Segments segments_;
   Scheduler scheduler_;  // stops its workers before what they use goes
   JobFactory job_factory_;
   Executor storing_, counting_, looking_, sending_;  // finish their tasks first of all

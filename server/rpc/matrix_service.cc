@@ -51,6 +51,9 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
         status = TakeHeader(request.header());
         if (status.ok()) status = LookLocked();
         break;
+      case v1::UploadMatrixRequest::kSegment:
+        status = TakeSegment(request.segment());
+        break;
       default:
         status = UnexpectedMessage("a message that is neither a header nor a chunk");
     }
@@ -61,13 +64,32 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (input_ == nullptr) {
       return EndLocked(UnexpectedMessage("a chunk before the header (or before `need`)"));
     }
-    if (input_->bytes_up() == 0) first_chunk_ = Clock::now();
     const bool may_turn = input_->MayTurnAfter(chunk);
     if (!may_turn) ReadLocked();
-    absl::Status status = input_->Add(chunk, shared_from_this());
-    turn_.Came(chunk.bytes, Clock::now());
+    absl::Status status = TakePiece(chunk);
     if (status.ok() && may_turn) status = TurnLocked();
     if (!status.ok()) EndLocked(std::move(status));
+  }
+
+  absl::Status TakePiece(const ChunkView& chunk) override {
+    if (input_->bytes_up() == 0) first_chunk_ = Clock::now();
+    absl::Status status = input_->Add(chunk, shared_from_this());
+    turn_.Came(chunk.bytes, Clock::now());
+    return status;
+  }
+  absl::Status TookPieces() override { return TurnLocked(); }
+
+  absl::Status TakeSegment(const v1::ArraySegment& segment) {
+    if (input_ == nullptr) {
+      return UnexpectedMessage("a segment before the header (or before `need`)");
+    }
+    ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
+                     backend_->segments().Read(tenant_, segment, header_.value_type()));
+    backend_->metrics().SegmentBytes("read", segment.bytes());
+    auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
+    return backend_->Run(
+        Backend::Pool::kStore, tenant_, [self, reader] { self->Feed(*reader); },
+        [self](const absl::Status& error) { self->StoreFailed(error); });
   }
 
   // Turns a pattern by rows before anything else is read.

@@ -1,7 +1,9 @@
 #include "server/rpc/solver_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -59,6 +61,32 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     if (header.has_initial_guess()) x0_.emplace(v1::ARRAY_KIND_INITIAL_GUESS, size);
     if (null_size > 0) null_.emplace(v1::ARRAY_KIND_NULL_SPACE, null_size);
     omit_solution_ = header.omit_solution();
+    if (header.has_solution_segment() && !omit_solution_) {
+      RETURN_IF_ERROR(TakeSolutionSegment(header.solution_segment(), 8 * size));
+    }
+    return absl::OkStatus();
+  }
+
+  // Now, not when the solve is done, for what can be told now.
+  absl::Status TakeSolutionSegment(const v1::ArraySegment& segment, int64_t bytes) {
+    static constexpr char kField[] = "header.solution_segment";
+    ASSIGN_OR_RETURN(place_, backend_->segments().Find(tenant(), segment, kField));
+    const auto bad = [](const char* field, const std::string& what) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadSegment, what)
+          .Field(absl::StrCat(kField, field));
+    };
+    if (segment.array() != v1::ARRAY_KIND_SOLUTION || segment.start() != 0) {
+      return bad(".array", "a whole ARRAY_KIND_SOLUTION goes into a solution's segment");
+    }
+    if (segment.bytes() != bytes) {
+      return bad(".bytes", absl::StrCat("the solution has ", bytes, " bytes, and its place ",
+                                        segment.bytes(), "; they must be the same"));
+    }
+    if (!place_->segment->writable()) {
+      return bad(".lease",
+                 "the segment of the solution can only be read; leave out F_SEAL_WRITE and send a "
+                 "descriptor that is open for writing, too");
+    }
     return absl::OkStatus();
   }
 
@@ -135,9 +163,11 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   bool NextResult(v1::SolveResponse* message) override {
     if (!outcome_) {
       outcome_ = std::static_pointer_cast<const SolveOutcome>(feed_.job()->result());
-      if (!omit_solution_) solution_ = ChunkSource::OfSolution(outcome_, outcome_->x);
       download_start_ = Clock::now();
+      if (place_ && StartToWrite()) return false;
+      if (!omit_solution_) solution_ = ChunkSource::OfSolution(outcome_, outcome_->x);
     }
+    if (writing_) return false;
     auto more = solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes());
     if (!more.ok()) {
       EndLocked(more.status());
@@ -149,10 +179,51 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     v1::Timings* timings = message->mutable_done()->mutable_timings();
     AddTransport(timings);
     if (!omit_solution_) timings->set_download_ms(ToMs(Clock::now() - download_start_));
-    timings->set_bytes_down(solution_.bytes_down());
+    timings->set_bytes_down(solution_.bytes_down() + written_);
+    message->mutable_done()->set_solution_bytes(written_);
     feed_.job()->Delivered();
     EndLocked(absl::OkStatus());
     return true;
+  }
+
+  // False: there is no thread for it, and the solution goes out as chunks.
+  bool StartToWrite() {
+    auto self = std::static_pointer_cast<SolveStream>(shared_from_this());
+    writing_ = backend_
+                   ->Run(
+                       Backend::Pool::kSend, tenant(), [self] { self->WriteSolution(); },
+                       [self](const absl::Status& error) { self->Wrote(error); })
+                   .ok();
+    return writing_;
+  }
+
+  // On an executor, without the mutex; `outcome_` and `place_` are not touched meanwhile.
+  void WriteSolution() {
+    constexpr size_t kPieceBytes = 1 << 20;
+    std::span<const char> left(reinterpret_cast<const char*>(outcome_->x.data()),
+                               8 * outcome_->x.size());
+    absl::Status status;
+    for (int64_t at = place_->offset; status.ok() && !left.empty() && !stop().stop_requested();) {
+      const auto piece = left.first(std::min(left.size(), kPieceBytes));
+      status = place_->segment->Write(at, piece);
+      at += static_cast<int64_t>(piece.size());
+      left = left.subspan(piece.size());
+    }
+    if (status.ok() && !left.empty()) status = absl::CancelledError();
+    Wrote(status);
+  }
+
+  // A client that has taken its memory away gets chunks: what was solved is not lost by that.
+  void Wrote(const absl::Status& status) {
+    Section section(this);
+    writing_ = false;
+    if (status.ok()) {
+      written_ = static_cast<int64_t>(8 * outcome_->x.size());
+      backend_->metrics().SegmentBytes("written", written_);
+    } else {
+      GuardLocked([this] { solution_ = ChunkSource::OfSolution(outcome_, outcome_->x); });
+    }
+    PumpLocked();
   }
 
   void ReleaseHandles() override {
@@ -167,6 +238,9 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   BudgetShare share_;
   std::optional<ArrayReceiver<double>> b_, x0_, null_;
   bool omit_solution_ = false, done_ = false;
+  std::optional<SegmentRange> place_;  // of the solution
+  bool writing_ = false;               // there, on an executor
+  int64_t written_ = 0;
   std::shared_ptr<const SolveOutcome> outcome_;
   ChunkSource solution_;
   Clock::time_point download_start_{};

@@ -462,6 +462,35 @@ class BidiStream : public OutStream<Response> {
   // follows at once: work that a reset shall not begin asks IsCancelled again when it is off this
   // thread.
   virtual void HalfClosed() = 0;
+  // Takes a piece of an array that Feed reads. An error ends the call.
+  virtual absl::Status TakePiece(const ChunkView& piece) = 0;
+  // It has taken all of them: asks for the next message, now or when it can go on.
+  virtual absl::Status TookPieces() {
+    ReadLocked();
+    return absl::OkStatus();
+  }
+
+  // Gives what `reader` reads to TakePiece, then asks for the next message; until then there is no
+  // read in flight. `reader` has `absl::StatusOr<bool> Next(ChunkView*)`, false at its end. Runs on
+  // an executor, the mutex not held: reads without it, so that the end of the call, which is looked
+  // for at each piece, waits for one copy at most.
+  template <class Reader>
+  void Feed(Reader& reader) {
+    for (bool more = true; more;) {
+      ChunkView piece;
+      const absl::StatusOr<bool> read = reader.Next(&piece);
+      typename Base::Section section(this);
+      if (this->ended_locked()) return this->PumpLocked();
+      more = false;
+      this->GuardLocked([&] {
+        absl::Status status = read.status();
+        if (status.ok()) status = *read ? TakePiece(piece) : TookPieces();
+        if (!status.ok()) return this->EndLocked(std::move(status));
+        more = *read;
+      });
+      if (!more) this->PumpLocked();
+    }
+  }
 
   void ReadLocked() {
     if (reading_ || this->input_over_ || this->ended_locked()) return;

@@ -102,6 +102,11 @@ class WorkStream : public BidiStream<Request, Response> {
   }
 
   void Received(const Request& request) final {
+    if (request.message_case() == Request::kSegment) {
+      absl::Status status = Segment(request.segment());
+      if (!status.ok()) this->EndLocked(std::move(status));
+      return;
+    }
     if (request.message_case() != Request::kHeader) {
       return Took(UnexpectedMessage("a message that is neither a header nor a chunk"));
     }
@@ -196,6 +201,7 @@ class WorkStream : public BidiStream<Request, Response> {
         const v1::MatrixHeader& inline_matrix = header.inline_matrix();
         RETURN_IF_ERROR(MatrixInput::Check(*backend_, inline_matrix, kInline));
         n_ = inline_matrix.n();
+        value_type_ = inline_matrix.value_type();
         if (inline_matrix.wait_for_need() || !inline_matrix.same_pattern_as().empty()) {
           RETURN_IF_ERROR(TakeHeader(header));
           return LookFor(inline_matrix);
@@ -220,6 +226,20 @@ class WorkStream : public BidiStream<Request, Response> {
     if (input_ != nullptr && MatrixReceiver::Takes(chunk.array))
       return input_->Add(chunk, this->shared_from_this());
     return TakeChunk(chunk);
+  }
+
+  absl::Status TakePiece(const ChunkView& piece) final { return Chunk(piece); }
+
+  absl::Status Segment(const v1::ArraySegment& segment) {
+    if (!got_header_) return UnexpectedMessage("a segment before the header");
+    if (begun_) return UnexpectedMessage("a segment after the last array was complete");
+    ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
+                     backend_->segments().Read(tenant_, segment, value_type_));
+    backend_->metrics().SegmentBytes("read", segment.bytes());
+    auto self = std::static_pointer_cast<WorkStream>(this->shared_from_this());
+    return backend_->Run(
+        Backend::Pool::kStore, tenant_, [self, reader] { self->Feed(*reader); },
+        [self](const absl::Status& error) { self->WorkFailed(error); });
   }
 
   void HalfClosed() final {
@@ -355,6 +375,7 @@ class WorkStream : public BidiStream<Request, Response> {
   kernels::StopSource stop_;  // stops what runs before there is a job
   std::shared_ptr<MatrixInput> input_;
   std::optional<v1::UploadNeed> need_;  // to be said
+  v1::ValueType value_type_ = v1::VALUE_TYPE_UNSPECIFIED;  // of the input
   int64_t n_ = 0, bytes_up_ = 0;
   double upload_ms_ = 0;
   Clock::time_point opened_ = Clock::now(), first_chunk_ = opened_;

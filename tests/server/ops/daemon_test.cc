@@ -115,6 +115,16 @@ TEST(Daemon, WrongUsageIsOneLineAndExit2) {
       {"--address=127.0.0.1:0", "--admin-subject=CN=ann"},
       {"--address=0.0.0.0:0", "--insecure", "--tokens=x"},
       {"--address=0.0.0.0:0", "--insecure", "--admin-tokens=x"},
+      {"--address=127.0.0.1:0", "--local-uids=1000"},
+      {"--address=127.0.0.1:0", "--local-tenants=1000:alice"},
+      {"--local-socket=/tmp/x", "--local-uids=alice"},
+      {"--local-socket=/tmp/x", "--local-uids=1,"},
+      {"--local-socket=/tmp/x", "--local-uids=4294967295"},
+      {"--local-socket=/tmp/x", "--local-tenants=1000"},
+      {"--local-socket=/tmp/x", "--local-tenants=1000:"},
+      {"--local-socket=/tmp/x", "--local-segments=0"},
+      {"--local-socket=/tmp/x", "--local-connections=0"},
+      {"--local-socket=/tmp/x", "--local-bytes=7000000GiB"},
   };
   for (const auto& arguments : wrong) {
     const Ran ran = RunDaemon(arguments);
@@ -148,6 +158,7 @@ TEST(Daemon, WhatCannotBeServedIsOneLineAndExit1) {
   const std::vector<std::vector<std::string>> wrong = {
       {"--address=" + taken, "--ops-address="},
       {"--address=127.0.0.1:0", "--ops-address=" + taken},
+      {"--address=127.0.0.1:0", "--ops-address=", "--local-socket=/nowhere/local"},
       {"--address=127.0.0.1:0", "--ops-address=", "--tls-cert=/nonexistent",
        "--tls-key=" + garbage},
       {"--address=127.0.0.1:0", "--ops-address=", "--tls-cert=" + garbage, "--tls-key=" + garbage},

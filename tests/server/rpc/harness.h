@@ -145,6 +145,12 @@ class Call {
     stream_->Write(request);
     return *this;
   }
+  Call& Segment(const v1::ArraySegment& segment) {
+    Request request;
+    *request.mutable_segment() = segment;
+    stream_->Write(request);
+    return *this;
+  }
   Call& Done() {
     stream_->WritesDone();
     return *this;
