@@ -2,6 +2,7 @@
 #include "spaid/client.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -79,6 +80,18 @@ Expected<ServerInfo> Client::GetServerInfo(const CallOptions& options) {
   if (!response.ok()) return response.error();
   return FromProto(*response);
 }
+
+Expected<std::shared_ptr<internal::SharedMemory>> Client::AllocateBytes(int64_t count,
+                                                                        int64_t each) {
+  if (impl_->broken) return *impl_->broken;
+  if (count < 1 || count > std::numeric_limits<int64_t>::max() / each) {
+    return internal::MakeError(Code::kInvalidArgument, internal::kBadOption,
+                               "n is " + std::to_string(count) + "; it must be 0 or more", "n");
+  }
+  return internal::SharedMemory::Create(count * each, impl_->link);
+}
+
+LocalStatus Client::GetLocalStatus() { return impl_->link->Status(); }
 
 Expected<MatrixInfo> Client::Upload(const CscView& a, const std::string& label,
                                     const CallOptions& options, Timings* timings) {

@@ -21,6 +21,7 @@ inline constexpr std::string_view kProtocolViolation = "PROTOCOL_VIOLATION";  //
 inline constexpr std::string_view kChecksumMismatch = "CHECKSUM_MISMATCH";    // in a received chunk
 inline constexpr std::string_view kSizeMismatch = "SIZE_MISMATCH";      // spans that do not fit
 inline constexpr std::string_view kBadOption = "BAD_OPTION";            // ClientOptions
+inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";       // Client::Allocate
 inline constexpr std::string_view kUnreadableFile = "UNREADABLE_FILE";  // a PEM file
 
 Error MakeError(Code code, std::string_view reason, std::string message, std::string field = {});

@@ -94,7 +94,9 @@ Expected<std::shared_ptr<grpc::ChannelCredentials>> Credentials(const ClientOpti
 
 }  // namespace
 
-Client::Impl::Impl(ClientOptions given) : options(std::move(given)) {
+Client::Impl::Impl(ClientOptions given)
+    : options(std::move(given)),
+      link(std::make_shared<internal::LocalLink>(options.local_socket, options.token)) {
   broken = Check(options);
   if (broken) return;
   retry.max_attempts = options.max_attempts;

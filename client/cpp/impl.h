@@ -17,6 +17,7 @@
 #include "client/cpp/call.h"
 #include "client/cpp/chunk_source.h"
 #include "client/cpp/errors.h"
+#include "client/cpp/local.h"
 #include "client/cpp/retry.h"
 #include "spaid/client.h"
 #include "spaid/v1/job.grpc.pb.h"
@@ -120,10 +121,19 @@ struct Client::Impl {
   }
 
   void Prepare(const Call& call, grpc::ClientContext& context) const;
+  // As Upload and Solve, of what was checked. `shared`: arrays in shared memory are named, not
+  // sent.
+  Expected<MatrixInfo> UploadOver(bool shared, const CscView& a, const std::string& label,
+                                  const Call& call, Timings& timings,
+                                  const std::string& same_pattern_as);
+  Expected<SolveResult> SolveOver(bool shared, const Source& source, int64_t n,
+                                  std::span<const double> b, const SolveOptions& options,
+                                  const Call& call);
 
   const ClientOptions options;
   internal::RetryPolicy retry;
   std::optional<Error> broken;  // the error of every call if the options cannot work
+  const std::shared_ptr<internal::LocalLink> link;
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<v1::MatrixService::Stub> matrices;
   std::unique_ptr<v1::PreconditionerService::Stub> preconditioners;

@@ -1,5 +1,7 @@
 // Client::Solve: header, right-hand sides, initial guess and null vectors up, or the matrix, too,
 // or its values; events, solution, outcomes down.
+#include <algorithm>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "client/cpp/events.h"
 #include "client/cpp/exchange.h"
 #include "client/cpp/impl.h"
+#include "client/cpp/local.h"
 
 namespace spaid {
 namespace {
@@ -46,6 +49,15 @@ Expected<int32_t> CountNullVectors(int64_t n, const SolveOptions& options) {
                        "n = " + std::to_string(n) + " times the number of vectors is needed");
   }
   return static_cast<int32_t>(length / n);
+}
+
+// What the daemon writes in place must leave what a second attempt would send.
+bool Overlaps(std::span<double> solution, const std::vector<OutgoingArray>& arrays) {
+  const auto place = std::as_bytes(solution);
+  return std::any_of(arrays.begin(), arrays.end(), [&](const OutgoingArray& array) {
+    return std::less<>()(array.bytes.data(), place.data() + place.size()) &&
+           std::less<>()(place.data(), array.bytes.data() + array.bytes.size());
+  });
 }
 
 v1::SolveHeader Header(int32_t rhs_count, int32_t null_vectors, const SolveOptions& options,
@@ -123,6 +135,18 @@ Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span
   if (of.a != nullptr) {
     if (auto error = CheckSpans(a)) return *std::move(error);
   }
+  if (!solve.solution.empty() && solve.solution.size() != b.size()) {
+    return WrongLength("solution", solve.solution.size(),
+                       "as many as b has (" + std::to_string(b.size()) + ") are needed, or none");
+  }
+  const Source checked{of.matrix, of.a != nullptr ? &a : nullptr};
+  return WithLeases(*link,
+                    [&](bool shared) { return SolveOver(shared, checked, n, b, solve, call); });
+}
+
+Expected<SolveResult> Client::Impl::SolveOver(bool shared, const Source& of, int64_t n,
+                                              std::span<const double> b, const SolveOptions& solve,
+                                              const Call& call) {
   Expected<v1::JobLimits> limits = call.Limits();
   if (!limits.ok()) return limits.error();
   Expected<int32_t> rhs_count = CountRightHandSides(n, b, solve.initial_guess);
@@ -136,20 +160,27 @@ Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span
   if (of.a == nullptr) {
     header.set_matrix(of.matrix);
   } else {
-    *header.mutable_inline_matrix() = MatrixHeaderOf(a, "");
+    *header.mutable_inline_matrix() = MatrixHeaderOf(*of.a, "");
     if (values_alone) header.mutable_inline_matrix()->set_same_pattern_as(of.matrix);
   }
 
-  auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
-    std::vector<OutgoingArray> arrays{Outgoing(v1::ARRAY_KIND_RHS, b),
-                                      Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess),
-                                      Outgoing(v1::ARRAY_KIND_NULL_SPACE, solve.null_vectors)};
-    if (of.a != nullptr) {
-      for (const OutgoingArray& array : ArraysOf(a)) {
-        if (!values_alone || array.kind == v1::ARRAY_KIND_VALUES) arrays.push_back(array);
-      }
+  std::vector<OutgoingArray> arrays{Outgoing(v1::ARRAY_KIND_RHS, b),
+                                    Outgoing(v1::ARRAY_KIND_INITIAL_GUESS, solve.initial_guess),
+                                    Outgoing(v1::ARRAY_KIND_NULL_SPACE, solve.null_vectors)};
+  if (of.a != nullptr) {
+    for (const OutgoingArray& array : ArraysOf(*of.a)) {
+      if (!values_alone || array.kind == v1::ARRAY_KIND_VALUES) arrays.push_back(array);
     }
-    ChunkSource source(std::move(arrays), options.chunk_bytes, options.send_checksums);
+  }
+  const Outgoings outgoing(arrays, shared ? link.get() : nullptr);
+  if (shared && !solve.omit_solution && !Overlaps(solve.solution, arrays)) {
+    if (auto place = link->Find(v1::ARRAY_KIND_SOLUTION, std::as_bytes(solve.solution))) {
+      *header.mutable_solution_segment() = *std::move(place);
+    }
+  }
+
+  auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
+    ArraySource source(outgoing, options.chunk_bytes, options.send_checksums);
     source.WantAll();
     bool header_sent = false;
     JobFollower follower(call);
@@ -163,8 +194,8 @@ Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span
         request = Serialized(header_request);
         return Feed::kMessage;
       }
-      // b is not empty, and kLast follows the last chunk.
-      request = source.Next(v1::SolveRequest::kChunkFieldNumber);
+      // b is not empty, and kLast follows the last of all.
+      request = source.Next<v1::SolveRequest>();
       return source.Empty() ? Feed::kLast : Feed::kMessage;
     };
     auto take = [&](const v1::SolveResponse& response) -> std::optional<Error> {
@@ -193,11 +224,21 @@ Expected<SolveResult> Client::Impl::Solve(const Source& of, int64_t n, std::span
     };
     if (auto error = exchange.Run(options.address, next, take, written)) return *std::move(error);
     if (!done) return ProtocolViolation("a solve ended without its outcome");
-    if (!solve.omit_solution && !solution.Complete()) {
+    const auto size = static_cast<int64_t>(b.size_bytes());
+    const bool in_place = header.has_solution_segment() && done->solution_bytes() == size;
+    if (!solve.omit_solution && !in_place && !solution.Complete()) {
       return ProtocolViolation("the solution ended before all of it had come");
     }
     Expected<SolveResult> result = Assemble(*done, *rhs_count, follower.residuals());
-    if (result.ok() && !solve.omit_solution) result->x = solution.Release();
+    if (in_place) {
+      link->CountShared(size);
+    } else if (result.ok() && !solve.omit_solution) {
+      result->x = solution.Release();
+      if (!solve.solution.empty()) {
+        std::copy(result->x.begin(), result->x.end(), solve.solution.begin());
+        result->x.clear();
+      }
+    }
     return result;
   };
   // A second detached solve would be a second job that nobody waits for.

@@ -12,6 +12,7 @@
 #include "client/cpp/events.h"
 #include "client/cpp/exchange.h"
 #include "client/cpp/impl.h"
+#include "client/cpp/local.h"
 
 namespace spaid {
 namespace {
@@ -62,12 +63,23 @@ Expected<MatrixInfo> Client::Impl::Upload(const CscView& given, const std::strin
   const WidePointers wide(given);
   const CscView& a = wide.view();
   if (auto error = CheckSpans(a)) return *std::move(error);
+  return WithLeases(*link, [&](bool shared) {
+    return UploadOver(shared, a, label, call, timings, same_pattern_as);
+  });
+}
+
+Expected<MatrixInfo> Client::Impl::UploadOver(bool shared, const CscView& a,
+                                              const std::string& label, const Call& call,
+                                              Timings& timings,
+                                              const std::string& same_pattern_as) {
+  // Of arrays that all are shared, the server's copy costs less than asking whether it has them.
+  const Outgoings outgoing(ArraysOf(a), shared ? link.get() : nullptr);
   v1::UploadMatrixRequest header_request;
   v1::MatrixHeader& header = *header_request.mutable_header();
   header = MatrixHeaderOf(a, label);
   header.set_same_pattern_as(same_pattern_as);
   bool has_digest = false;
-  if (options.send_digests && same_pattern_as.empty()) {
+  if (options.send_digests && same_pattern_as.empty() && !outgoing.all_shared()) {
     if (auto digest = Digest(a)) {
       *DigestOf(a, header) = *std::move(digest);
       has_digest = true;
@@ -80,7 +92,7 @@ Expected<MatrixInfo> Client::Impl::Upload(const CscView& given, const std::strin
   if (has_digest && small && !add_sha256(false)) return call.Stopped();
 
   auto once = [&](grpc::ClientContext& context) -> Expected<MatrixInfo> {
-    ChunkSource source(ArraysOf(a), options.chunk_bytes, options.send_checksums);
+    ArraySource source(outgoing, options.chunk_bytes, options.send_checksums);
     // Without digests the server has nothing to compare: the chunks follow at once, or, of a
     // pattern that it has, the values.
     bool answered = !has_digest;
@@ -100,7 +112,7 @@ Expected<MatrixInfo> Client::Impl::Upload(const CscView& given, const std::strin
       }
       if (!answered) return Feed::kLater;
       if (source.Empty()) return Feed::kEnd;
-      request = source.Next(v1::UploadMatrixRequest::kChunkFieldNumber);
+      request = source.Next<v1::UploadMatrixRequest>();
       return source.Empty() ? Feed::kLast : Feed::kMessage;
     };
     auto take = [&](const v1::UploadMatrixResponse& response) -> std::optional<Error> {

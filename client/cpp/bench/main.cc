@@ -18,6 +18,8 @@ int main(int argc, char** argv) {
   upload_command->add_option("--rounds", upload.rounds, "measured rounds")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  upload_command->add_option("--local-socket", upload.local_socket,
+                             "the daemon's --local-socket: the same from shared memory, too");
   upload_command->add_flag("!--no-checksums", upload.checksums, "send no CRC-32");
 
   BuildBench build;

@@ -36,6 +36,48 @@ CscMatrix Band(int64_t bytes) {
   return a;
 }
 
+// The same in memory that the daemon shares.
+class SharedUpload {
+ public:
+  SharedUpload(const UploadBench& bench, const CscMatrix& a)
+      : client_({.address = bench.address, .local_socket = bench.local_socket}), n_(a.n) {
+    if (bench.local_socket.empty()) return;
+    col_ptr_ = Copy(a.col_ptr);
+    row_idx_ = Copy(a.row_idx);
+    values_ = Copy(a.values);
+  }
+  // Seconds of an upload whose first value is `first`; negative: it failed, or was not shared.
+  double Run(double first, int64_t bytes) {
+    values_[0] = first;
+    const int64_t shared = client_.GetLocalStatus().shared_bytes;
+    const auto start = std::chrono::steady_clock::now();
+    const auto stored =
+        client_.Upload({.n = n_, .col_ptr = col_ptr_, .row_idx = row_idx_, .values = values_});
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    const LocalStatus status = client_.GetLocalStatus();
+    if (!stored.ok() || status.shared_bytes - shared != bytes) {
+      std::cerr << "error: " << (stored.ok() ? status.why : stored.error().message) << '\n';
+      return -1;
+    }
+    return client_.DeleteMatrix(stored->name) ? -1 : elapsed.count();
+  }
+
+ private:
+  template <class T>
+  SharedArray<T> Copy(const std::vector<T>& values) {
+    auto array = client_.Allocate<T>(static_cast<int64_t>(values.size()));
+    if (!array.ok()) return {};
+    std::copy(values.begin(), values.end(), array->begin());
+    return *std::move(array);
+  }
+
+  Client client_;
+  const int64_t n_;
+  SharedArray<int64_t> col_ptr_;
+  SharedArray<int32_t> row_idx_;
+  SharedArray<double> values_;
+};
+
 }  // namespace
 
 int RunUpload(const UploadBench& bench) {
@@ -47,7 +89,9 @@ int RunUpload(const UploadBench& bench) {
   CscMatrix a = Band(bench.megabytes << 20);
   const auto bytes = static_cast<int64_t>(8 * a.col_ptr.size() + 12 * a.row_idx.size());
   Client client({.address = bench.address, .send_checksums = bench.checksums});
-  std::vector<double> bare_seconds, upload_seconds, server_ms, hashed_seconds, found_seconds;
+  SharedUpload shared(bench, a);
+  std::vector<double> bare_seconds, upload_seconds, shared_seconds, server_ms, hashed_seconds,
+      found_seconds;
   for (int round = -1; round < bench.rounds; ++round) {  // round -1 warms both up
     const double seconds = SendBareStream(bare.address(), bytes);
     if (seconds < 0) return 1;
@@ -81,7 +125,10 @@ int RunUpload(const UploadBench& bench) {
       std::cerr << "error: " << error->message << '\n';
       return 1;
     }
+    const double in_shared = bench.local_socket.empty() ? 0 : shared.Run(200.0 + round, bytes);
+    if (in_shared < 0) return 1;
     if (round < 0) continue;
+    shared_seconds.push_back(in_shared);
     bare_seconds.push_back(seconds);
     upload_seconds.push_back(elapsed.count());
     server_ms.push_back(upload_ms);
@@ -89,7 +136,7 @@ int RunUpload(const UploadBench& bench) {
     found_seconds.push_back(found[1]);
   }
   const double gigabytes = static_cast<double>(bytes) / 1e9;
-  const nlohmann::ordered_json result = {
+  nlohmann::ordered_json result = {
       {"benchmark", "upload"},
       {"bytes", bytes},
       {"rounds", bench.rounds},
@@ -103,6 +150,11 @@ int RunUpload(const UploadBench& bench) {
       {"bare_seconds", bare_seconds},
       {"upload_seconds", upload_seconds},
   };
+  if (!bench.local_socket.empty()) {
+    result["shared_gb_per_s"] = gigabytes / Median(shared_seconds);
+    result["shared_speedup"] = Median(upload_seconds) / Median(shared_seconds);
+    result["shared_seconds"] = shared_seconds;
+  }
   std::cout << result.dump(2) << std::endl;
   return 0;
 }

@@ -27,6 +27,7 @@
 #include <utility>
 #include <vector>
 
+#include "spaid/shared_array.h"
 #include "spaid/types.h"
 
 namespace spaid {
@@ -46,6 +47,9 @@ struct ClientOptions {
   bool send_digests = true;
   bool send_checksums = true;
   int64_t chunk_bytes = 1 << 20;  // 8 .. 3 MiB
+  // Path of the --local-socket of a daemon on this host: arrays of Client::Allocate are shared with
+  // it, not sent. Empty: all is sent.
+  std::string local_socket = {};
 };
 
 class Job;
@@ -76,6 +80,20 @@ class Client {
   Client& operator=(Client&&) noexcept;
 
   Expected<ServerInfo> GetServerInfo(const CallOptions& call = {});
+
+  // Makes an array for any call, which a daemon on this host reads and writes where it lies
+  // (ClientOptions::local_socket); without such a daemon it is sent like any other. Worth while
+  // from some hundred KiB on: each takes pages of its own, and a place at the daemon
+  // (--local-segments). Errors: OUT_OF_MEMORY, BAD_OPTION (`n` < 0 or too large).
+  template <class T>
+  Expected<SharedArray<T>> Allocate(int64_t n) {
+    if (n == 0) return SharedArray<T>();
+    auto memory = AllocateBytes(n, static_cast<int64_t>(sizeof(T)));
+    if (!memory.ok()) return memory.error();
+    return SharedArray<T>(*std::move(memory), static_cast<size_t>(n));
+  }
+  // Says whether arrays are shared, and if not, why. Asks the daemon.
+  LocalStatus GetLocalStatus();
 
   // Stores A, or finds it by its digests without sending it; the handle is `name`. `label`: at most
   // 200 bytes of plain text, for people; a matrix that was there already keeps its own. Reads the
@@ -154,6 +172,7 @@ class Client {
   friend class Job;
   friend class System;
   struct Impl;
+  Expected<std::shared_ptr<internal::SharedMemory>> AllocateBytes(int64_t count, int64_t each);
   template <class Run>
   Expected<Job> Start(const std::string& matrix, const CallOptions& call, Run run);
 
