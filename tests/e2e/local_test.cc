@@ -321,7 +321,7 @@ TEST_F(Local, GivesAllBackWhenAClientIsKilled) {
 TEST(UnixAddress, ServesAndIsCalled) {
   const TempDir folder;
   const std::string address = "unix:" + (folder / "grpc").string();
-  Daemon daemon({}, address.c_str());
+  Daemon daemon({"--drain-grace=0s"}, address.c_str());
   ASSERT_TRUE(daemon.serving()) << daemon.log();
   EXPECT_EQ(daemon.address(), address);
   Client client({.address = address});

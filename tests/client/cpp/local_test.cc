@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -126,7 +127,7 @@ TEST(LocalStatusOf, NoSocket) {
   EXPECT_THAT(StatusAt(std::string(300, 'x')).why, HasSubstr("too long"));
   LocalServer server(Lessor());
   const std::string left = server.path() + "2";
-  std::filesystem::copy("/dev/null", left);
+  std::ofstream(left).put('x');
   EXPECT_THAT(StatusAt(left).why, HasSubstr("has ended"));
   EXPECT_FALSE(StatusAt(left).available);
   EXPECT_TRUE(StatusAt(server.path()).available);
@@ -197,11 +198,15 @@ TEST(Allocate, SharesMemoryThatNobodyCanCut) {
 
 // A solve of n = 3 whose stream is kept.
 struct Solved {
-  std::vector<v1::SolveRequest> requests;
-  ScriptedServer server;
-  explicit Solved(int64_t solution_bytes, std::string reason = "")
-      : server({.solve =
-                    [this, solution_bytes, reason](grpc::ServerContext&, SolveStream& stream) {
+  explicit Solved(int64_t solution_bytes)
+      : server({.get_matrix =
+                    [](grpc::ServerContext&, const v1::GetMatrixRequest&,
+                       v1::GetMatrixResponse& response) {
+                      response.mutable_matrix()->set_n(3);
+                      return grpc::Status::OK;
+                    },
+                .solve =
+                    [this, solution_bytes](grpc::ServerContext&, SolveStream& stream) {
                       v1::SolveRequest request;
                       while (stream.Read(&request)) requests.push_back(request);
                       v1::SolveResponse response;
@@ -209,13 +214,9 @@ struct Solved {
                       response.mutable_done()->set_solution_bytes(solution_bytes);
                       stream.Write(response);
                       return grpc::Status::OK;
-                    },
-                .get_matrix =
-                    [](grpc::ServerContext&, const v1::GetMatrixRequest&,
-                       v1::GetMatrixResponse& response) {
-                      response.mutable_matrix()->set_n(3);
-                      return grpc::Status::OK;
                     }}) {}
+  std::vector<v1::SolveRequest> requests;
+  ScriptedServer server;
 };
 
 TEST(SolveOfSharedArrays, NamesThemAndSendsTheRest) {
