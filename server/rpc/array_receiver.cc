@@ -175,6 +175,7 @@ absl::Status ArrayReceiver<T>::Add(const ChunkView& chunk, BookBytes book) {
   // elements that count as received.
   if (scatters()) last_.resize(static_cast<size_t>(count));
   T* const to = scatters() ? last_.data() : data_->data() + received_;
+  if (chunk.read) RETURN_IF_ERROR(chunk.read(reinterpret_cast<char*>(to)));
   const uint32_t crc =
       from_float32_ ? WidenPieces(chunk, to) : CopyPieces(chunk, reinterpret_cast<char*>(to));
   RETURN_IF_ERROR(CheckCrc(chunk, crc));

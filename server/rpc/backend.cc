@@ -18,7 +18,6 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int64_t kMaxExecutorQueue = 4096;
-constexpr int kCoresForALookAside = 4;
 constexpr milliseconds kBusyRetry{250};
 constexpr milliseconds kDrainRetry{2'000};
 
@@ -136,7 +135,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .ladder_bytes = LadderBytes(options_),
                         .max_lu_n = options_.max_inverse_unknowns,
                         .metrics = metrics}),
-      look_aside_(Threads(options_, adapter_) >= kCoresForALookAside),
+      cores_(Threads(options_, adapter_)),
       matrices_(MatrixStoreOptions(options_)),
       preconditioners_(PreconditionerStoreOptions(options_)),
       rhs_budget_(
@@ -256,6 +255,11 @@ absl::StatusOr<JobFactory::Terms> Backend::Terms(const v1::JobLimits& limits, v1
     if (left < std::chrono::hours(24 * 3650)) terms.deadline = RealClock().Now() + left;
   }
   return terms;
+}
+
+bool Backend::look_aside(bool sender_idle) const {
+  constexpr int kCores = 4, kCoresBesideAnIdleSender = 2;
+  return cores_ >= (sender_idle ? kCoresBesideAnIdleSender : kCores);
 }
 
 void Backend::SetGauges() {

@@ -107,8 +107,8 @@ class Backend {
                    std::function<void(const absl::Status&)> failed);
 
   // Returns true if arriving arrays are looked at by another thread than the receiving one, which
-  // pays only if there are cores for it.
-  bool look_aside() const { return look_aside_; }
+  // pays only if there are cores for it. `sender_idle`: the client sends nothing meanwhile.
+  bool look_aside(bool sender_idle = false) const;
 
   // Refuses calls with new work from now on; streams that have not asked for anything yet end at
   // once.
@@ -154,7 +154,7 @@ class Backend {
   std::function<void()> on_readiness_;  // guarded by readiness_mutex_, while it runs, too
   std::atomic<bool> refusing_{false}, draining_{false};
   EngineAdapter adapter_;
-  const bool look_aside_;
+  const int cores_;
   MatrixStore matrices_;
   PreconditionerStore preconditioners_;
   ByteBudget rhs_budget_;

@@ -10,15 +10,17 @@
 #include <grpcpp/support/byte_buffer.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "spaid/v1/arrays.pb.h"
 
 namespace spaid::server {
 
-// A v1::ArrayChunk whose data is borrowed in pieces.
+// A v1::ArrayChunk whose data is borrowed in pieces, or is still to be read.
 struct ChunkView {
   ChunkView() = default;
   ChunkView(const v1::ArrayChunk& chunk);  // NOLINT(google-explicit-constructor): a view of it
@@ -28,6 +30,8 @@ struct ChunkView {
   std::optional<uint32_t> crc32;
   std::vector<std::string_view> pieces;  // none is empty
   int64_t bytes = 0;                     // sum over all pieces
+  // If set there are no pieces: copies `bytes` bytes to `to`. An error says why they cannot be had.
+  std::function<absl::Status(char* to)> read;
 };
 
 // Reads a serialized message that is one ArrayChunk in the field `field` and nothing else, each of

@@ -187,13 +187,16 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixH
       header_(header),
       field_(field),
       reservation_(std::move(reservation)),
-      receiver_(header_, std::move(known)) {}
+      receiver_(header_, std::move(known)),
+      look_aside_(backend->look_aside(/*sender_idle=*/false)) {}
+
+void MatrixInput::SenderIsIdle() { look_aside_ = backend_->look_aside(/*sender_idle=*/true); }
 
 absl::Status MatrixInput::Add(const ChunkView& chunk, std::shared_ptr<void> stream) {
   backend_->metrics().BytesReceived(chunk.bytes);
   RETURN_IF_ERROR(
       receiver_.Add(chunk, [this](int64_t bytes) { return reservation_.Arrive(bytes); }));
-  if (backend_->look_aside()) {
+  if (look_aside_) {
     LookAside(std::move(stream));
   } else {
     receiver_.LookAtNew();

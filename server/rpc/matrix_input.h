@@ -100,6 +100,9 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   // Validates and turns a pattern that came by rows. O(nnz) time; ends early at a stop. Errors:
   // EngineAdapter::CheckRows, TurnRows; STORE_FULL.
   absl::Status Turn(kernels::StopToken stop);
+  // The arrays are in memory that the client shares: it takes no core meanwhile, and one is enough
+  // for the copy, so a second one looks.
+  void SenderIsIdle();
   absl::Status CheckComplete() const { return receiver_.CheckComplete(); }
   v1::UploadNeed Need() const { return receiver_.Need(); }
   int64_t bytes_up() const { return receiver_.bytes_up(); }
@@ -127,6 +130,7 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   MatrixReceiver receiver_;
   bool in_order_ = false;             // by rows, and not sorted: values are stored as they come
   int64_t work_bytes_ = 0;            // booked beside the arrays
+  bool look_aside_;
   std::atomic<bool> looking_{false};  // another thread looks at arrays, or is about to
 };
 

@@ -86,6 +86,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
                      backend_->segments().Read(tenant_, segment, header_.value_type()));
     backend_->metrics().SegmentBytes("read", segment.bytes());
+    input_->SenderIsIdle();
     auto self = std::static_pointer_cast<UploadStream>(shared_from_this());
     return backend_->Run(
         Backend::Pool::kStore, tenant_, [self, reader] { self->Feed(*reader); },

@@ -20,7 +20,7 @@
 namespace spaid::server {
 namespace {
 
-// A buffer of this size stays in the second-level cache, beside the place that it is copied to.
+// What is copied is looked at next, so it should still be in the second-level cache.
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kAlign = 8;
 enum : size_t { kBytes, kCount };  // the resources of the shares
@@ -111,15 +111,22 @@ absl::Status Segment::Write(int64_t offset, std::span<const char> from) const {
 
 absl::StatusOr<bool> SegmentReader::Next(ChunkView* piece) {
   if (range_.bytes == 0) return false;
-  const int64_t bytes = std::min(range_.bytes, kPieceBytes);
-  if (buffer_.empty()) buffer_.resize(static_cast<size_t>(bytes));
-  const std::span<char> to = std::span(buffer_).first(static_cast<size_t>(bytes));
-  RETURN_IF_ERROR(range_.segment->Read(range_.offset, to));
+  const int64_t bytes = std::min(range_.bytes, kPieceBytes), offset = range_.offset;
   *piece = ChunkView();
   piece->array = array_;
   piece->offset = at_;
-  piece->pieces.emplace_back(to.data(), to.size());
   piece->bytes = bytes;
+  const auto size = static_cast<size_t>(bytes);
+  if (array_ == v1::ARRAY_KIND_VALUES && element_bytes_ == 4) {
+    if (buffer_.empty()) buffer_.resize(size);
+    const std::span<char> to = std::span(buffer_).first(size);
+    RETURN_IF_ERROR(range_.segment->Read(offset, to));
+    piece->pieces.emplace_back(to.data(), to.size());
+  } else {
+    piece->read = [segment = range_.segment.get(), offset, size](char* to) {
+      return segment->Read(offset, {to, size});
+    };
+  }
   range_.offset += bytes;
   range_.bytes -= bytes;
   at_ += bytes / element_bytes_;

@@ -8,8 +8,7 @@
 //
 // The client may change the memory at any time. So it is never mapped here: it is read and written
 // by system calls, and what is checked is the copy. That cannot end in SIGBUS, leaves holes that
-// nobody has written without memory, and needs no address space; the copy through a buffer that
-// stays in the cache costs less than the page faults of a mapping.
+// nobody has written without memory, and needs neither address space nor page faults.
 #pragma once
 
 #include <cstddef>
@@ -79,16 +78,16 @@ struct SegmentRange {
   int64_t offset = 0, bytes = 0;
 };
 
-// Reads an array from a segment, in pieces that are copied into a buffer of its own. Used by one
-// thread at a time.
+// Reads an array from a segment, in pieces: those of float32 from a buffer of its own, for they are
+// widened; others straight to their place (ChunkView::read). Used by one thread at a time.
 class SegmentReader {
  public:
   // `start`, in elements: that of the range in its array.
   SegmentReader(SegmentRange range, v1::ArrayKind array, int64_t start, int64_t element_bytes)
       : range_(std::move(range)), array_(array), at_(start), element_bytes_(element_bytes) {}
 
-  // Fills in the next piece, which is good until the next call; false: there is none. Errors:
-  // Segment::Read's.
+  // Fills in the next piece, which is good until the next call; false: there is none. Errors, here
+  // or when it is read: Segment::Read's.
   absl::StatusOr<bool> Next(ChunkView* piece);
 
  private:

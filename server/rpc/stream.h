@@ -472,8 +472,8 @@ class BidiStream : public OutStream<Response> {
 
   // Gives what `reader` reads to TakePiece, then asks for the next message; until then there is no
   // read in flight. `reader` has `absl::StatusOr<bool> Next(ChunkView*)`, false at its end. Runs on
-  // an executor, the mutex not held: reads without it, so that the end of the call, which is looked
-  // for at each piece, waits for one copy at most.
+  // an executor, the mutex not held. The end of the call, which is looked for at each piece, waits
+  // for the copy of one at most.
   template <class Reader>
   void Feed(Reader& reader) {
     for (bool more = true; more;) {

@@ -236,6 +236,7 @@ class WorkStream : public BidiStream<Request, Response> {
     ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
                      backend_->segments().Read(tenant_, segment, value_type_));
     backend_->metrics().SegmentBytes("read", segment.bytes());
+    if (input_ != nullptr) input_->SenderIsIdle();
     auto self = std::static_pointer_cast<WorkStream>(this->shared_from_this());
     return backend_->Run(
         Backend::Pool::kStore, tenant_, [self, reader] { self->Feed(*reader); },

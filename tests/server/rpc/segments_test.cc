@@ -52,9 +52,9 @@ TEST_F(SegmentsTest, AreReadInPiecesOfWholeElements) {
     ASSERT_TRUE(more.ok());
     EXPECT_EQ(piece.array, v1::ARRAY_KIND_INDICES);
     EXPECT_EQ(piece.offset, static_cast<int64_t>(read.size()));
-    ASSERT_EQ(piece.pieces.size(), 1u);
-    const auto* begin = reinterpret_cast<const int32_t*>(piece.pieces[0].data());
-    read.insert(read.end(), begin, begin + piece.bytes / 4);
+    const size_t before = read.size();
+    read.resize(before + static_cast<size_t>(piece.bytes) / 4);
+    ASSERT_TRUE(piece.read(reinterpret_cast<char*>(read.data() + before)).ok());
   }
   EXPECT_EQ(read, indices);
 }
@@ -69,6 +69,8 @@ TEST_F(SegmentsTest, CountFloatsAndLaterParts) {
   ASSERT_TRUE(reader.ok() && *(*reader)->Next(&piece));
   EXPECT_EQ(piece.offset, 7);
   EXPECT_EQ(piece.bytes, 16);
+  ASSERT_EQ(piece.pieces.size(), 1u) << "to be widened";
+  EXPECT_EQ(reinterpret_cast<const float*>(piece.pieces[0].data())[3], 4);
   EXPECT_FALSE(*(*reader)->Next(&piece));
 }
 
