@@ -110,6 +110,7 @@ class FailingStream final : public BidiStream<v1::UploadMatrixRequest, v1::Uploa
     At(Place::kReceivedChunk);
     ReadLocked();
   }
+  absl::Status TakePiece(const ChunkView&) override { return absl::OkStatus(); }
   void HalfClosed() override {
     At(Place::kHalfClosed);
     EndLocked(absl::OkStatus());
