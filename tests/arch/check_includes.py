@@ -43,6 +43,7 @@ ALLOWED = {
     'client/cpp': ('proto/messages', 'proto/services'),
     'client/cli': ('client/cpp', 'kernels/gallery'),
     'client/load': ('client/cpp', 'client/cli', 'kernels/gallery'),
+    'client/examples': ('client/cpp',),
 }
 
 # What a room may link where that is narrower than what it may include: the kernels are reached

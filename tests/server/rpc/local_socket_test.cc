@@ -129,7 +129,7 @@ TEST_F(LocalSocketTest, UploadsWhatIsShared) {
   const auto stored = h_.backend->matrices().Get("default", shared.matrix.name());
   ASSERT_TRUE(stored.ok());
   a.memory.at<double>(a.arrays[2].offset())[5] = -1;
-  EXPECT_EQ(stored->value->csc.values[5], 6);
+  EXPECT_EQ(stored->value->csc().values[5], 6);
 }
 
 TEST_F(LocalSocketTest, TheSameContentIsTheSameMatrix) {
@@ -165,8 +165,33 @@ TEST_F(LocalSocketTest, FloatsAndChunksBesideSegments) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   const auto stored = h_.backend->matrices().Get("default", events.back().done().matrix().name());
   ASSERT_TRUE(stored.ok());
-  EXPECT_EQ(stored->value->csc.values[999], 2);
-  EXPECT_EQ(stored->value->csc.row_idx[999], 999);
+  EXPECT_EQ(stored->value->csc().values[999], 2);
+  EXPECT_EQ(stored->value->csc().row_idx[999], 999);
+}
+
+// By rows the pattern is turned between its segments and that of the values, which are then the
+// only thing that another matrix on the pattern has to come with.
+TEST_F(LocalSocketTest, ByRowsAndValuesAlone) {
+  const Csc a{.n = 3, .pointers = {0, 2, 3, 4}, .indices = {0, 2, 1, 0}, .values = {1, 2, 3, 4}};
+  SharedMatrix rows(a);
+  rows.header.set_layout(v1::LAYOUT_CSR);
+  const LocalClient client(path());
+  const std::string lease = client.Register(rows.memory);
+  const Uploaded first = Upload(rows, lease);
+  ASSERT_TRUE(first.status.ok()) << first.status.error_message();
+  const auto values_of = [&](const std::string& name) {
+    const auto stored = h_.backend->matrices().Get("default", name);
+    EXPECT_TRUE(stored.ok()) << stored.status();
+    const kernels::CscView csc = stored->value->csc();
+    return std::vector<double>(csc.values.begin(), csc.values.end());
+  };
+  EXPECT_EQ(values_of(first.matrix.name()), (std::vector<double>{1, 4, 3, 2}));
+  rows.memory.at<double>(rows.arrays[2].offset())[1] = 7;
+  rows.header.set_same_pattern_as(first.matrix.name());
+  rows.arrays = {rows.arrays[2]};
+  const Uploaded second = Upload(rows, lease);
+  ASSERT_TRUE(second.status.ok()) << second.status.error_message();
+  EXPECT_EQ(values_of(second.matrix.name()), (std::vector<double>{1, 4, 3, 7}));
 }
 
 // Solves diag(1, 2, 3, ...) x = b with b, the inline matrix and x in one segment.
@@ -423,7 +448,7 @@ TEST_F(LocalSocketTest, StoresNothingBrokenOfWhatChanges) {
     ++stored;
     const auto found = h_.backend->matrices().Get("default", uploaded.matrix.name());
     ASSERT_TRUE(found.ok()) << found.status();
-    const kernels::CscMatrix& csc = found->value->csc;
+    const kernels::CscView csc = found->value->csc();
     ASSERT_EQ(csc.col_ptr.front(), 0);
     ASSERT_EQ(csc.col_ptr.back(), kN);
     for (int64_t j = 0; j < kN; ++j) {
