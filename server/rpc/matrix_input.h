@@ -128,8 +128,8 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   const std::string field_;
   Reservation reservation_;
   MatrixReceiver receiver_;
-  bool in_order_ = false;             // by rows, and not sorted: values are stored as they come
-  int64_t work_bytes_ = 0;            // booked beside the arrays
+  bool in_order_ = false;   // by rows, and not sorted: values are stored as they come
+  int64_t work_bytes_ = 0;  // booked beside the arrays
   bool look_aside_;
   std::atomic<bool> looking_{false};  // another thread looks at arrays, or is about to
 };

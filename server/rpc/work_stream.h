@@ -384,7 +384,7 @@ class WorkStream : public BidiStream<Request, Response> {
   std::string tenant_;
   kernels::StopSource stop_;  // stops what runs before there is a job
   std::shared_ptr<MatrixInput> input_;
-  std::optional<v1::UploadNeed> need_;  // to be said
+  std::optional<v1::UploadNeed> need_;                     // to be said
   v1::ValueType value_type_ = v1::VALUE_TYPE_UNSPECIFIED;  // of the input
   int64_t n_ = 0, bytes_up_ = 0;
   double upload_ms_ = 0;
