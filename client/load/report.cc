@@ -114,6 +114,7 @@ ordered_json ToJson(const LoadOptions& o) {
           {"rhs", o.rhs},
           {"variants", o.variants},
           {"time_steps", o.time_steps},
+          {"reuse", std::string(Name(o.reuse))},
           {"method", std::string(Name(o.method))},
           {"rtol", o.rtol},
           {"max_iterations", o.max_iterations},

@@ -213,9 +213,10 @@ TEST_F(Memory, OfAnUploadIsTheMatrixAndLittleMore) {
 }
 
 // The pattern is turned before values come, and these go to their places: beside the matrix there
-// are 4 bytes an entry, no second copy.
+// are 4 bytes an entry, no second copy. What is kept of freed memory, here the row pointers, is
+// another matter.
 TEST_F(Memory, OfAnUploadByRowsIsNoSecondCopy) {
-  ASSERT_NO_FATAL_FAILURE(Serve({}));
+  ASSERT_NO_FATAL_FAILURE(Serve({"--keep-freed-memory=0s"}));
   CscMatrix a = Band(384 << 20);
   CscView rows = a;  // symmetric
   rows.by_rows = true;
@@ -228,14 +229,16 @@ TEST_F(Memory, OfAnUploadByRowsIsNoSecondCopy) {
   };
   const auto first = client->Upload(rows);
   ASSERT_TRUE(first.ok()) << first.error().message;
-  EXPECT_LE(ratio(*first), 1.35);
+  // What gRPC holds of messages is some 15 MB, of any matrix.
+  const double messages = static_cast<double>(24 << 20) / static_cast<double>(ArrayBytes(a));
+  EXPECT_LE(ratio(*first), 1.326 + messages);
   // Other values: 8 bytes an entry more, and the places, which are kept from now on.
   a.values[0] += 1;
   Timings timings;
   const auto second = client->Upload(rows, "", {}, &timings);
   ASSERT_TRUE(second.ok()) << second.error().message;
   EXPECT_EQ(timings.bytes_up, static_cast<int64_t>(8 * a.values.size()));
-  EXPECT_LE(ratio(*second), 1.35 + 8.0 / 12 + 0.1);
+  EXPECT_LE(ratio(*second), 1.326 + 8.0 / 12 + messages);
 }
 
 TEST_F(Memory, OfADeletedMatrixServesTheNextOneAndThenGoesBack) {

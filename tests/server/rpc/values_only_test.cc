@@ -215,7 +215,8 @@ TEST(ByRows, KnownContentNeedNotBeSent) {
   const std::string handle = h.Upload(ByRows(rows), ChunksOf(rows)).matrix.name();
   const Uploaded again = h.Upload(DigestedByRows(rows, Prove::kAll), {});
   ASSERT_TRUE(again.status.ok());
-  EXPECT_EQ(again.events[0].have().name(), handle);
+  EXPECT_EQ(again.matrix.name(), handle);
+  EXPECT_TRUE(again.events.back().done().timings().reused());
   // A matrix whose arrays by columns are these is its transpose.
   const Uploaded transposed = h.Upload(Digested(rows, Prove::kAll), {});
   EXPECT_TRUE(transposed.events[0].has_need());
@@ -231,8 +232,9 @@ TEST(ByRows, ValuesComeAloneToo) {
   EXPECT_EQ(sent.events.back().done().timings().bytes_up(), 5 * 8);
   EXPECT_EQ(sent.matrix.digest().values(), ValueDigest(Small(1.5).values).ToBytes());
   // And are content that is known by its arrays by rows.
-  EXPECT_EQ(h.Upload(DigestedByRows(drifted, Prove::kAll), {}).events[0].have().name(),
-            sent.matrix.name());
+  const Uploaded again = h.Upload(DigestedByRows(drifted, Prove::kAll), {});
+  EXPECT_EQ(again.matrix.name(), sent.matrix.name());
+  EXPECT_TRUE(again.events.back().done().timings().reused());
 }
 
 TEST(ByRows, Float32AndPiecesAndAnyOrderOfArrays) {
