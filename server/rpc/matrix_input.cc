@@ -119,6 +119,8 @@ absl::StatusOr<FoundOfMatrix> FindOfMatrix(Backend* backend, const std::string& 
   } else if (!claim.pattern_key().empty()) {
     found.pattern.pattern = backend->matrices().FindPart<StoredPattern>(
         tenant, claim.pattern_key(), [&](const StoredPattern& stored) {
+          // A header may claim the pattern of another size.
+          if (stored.n() != header.n() || stored.nnz() != header.nnz()) return false;
           if (!claim.proves_pattern()) {
             found.pattern_hint = true;
             return false;

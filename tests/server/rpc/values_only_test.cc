@@ -130,6 +130,24 @@ TEST(ValuesOnly, AFalseProofGetsNothing) {
   EXPECT_FALSE(asked.events[0].need().pattern_known());
 }
 
+// A true proof of a pattern, in a header of another size: by columns, and by rows, where values
+// would go to places that are not there.
+TEST(ValuesOnly, AProofOfAnotherSizeGetsNothing) {
+  Harness h;
+  const Csc rows = SmallByRows();
+  h.Upload(ByRows(rows), ChunksOf(rows));
+  for (v1::MatrixHeader header :
+       {Digested(Small(1.5), Prove::kPattern), DigestedByRows(SmallByRows(1.5), Prove::kPattern)}) {
+    EXPECT_EQ(h.Upload(header, {}).events[0].need().ranges_size(), 1);
+    header.set_nnz(9);
+    EXPECT_EQ(h.Upload(header, {}).events[0].need().ranges_size(), 3);
+    header.set_nnz(5);
+    header.set_n(4);
+    EXPECT_EQ(h.Upload(header, {}).events[0].need().ranges_size(), 3);
+  }
+  h.ExpectLives();
+}
+
 TEST(ValuesOnly, AHandleVouchesForThePattern) {
   Harness h;
   const std::string first = h.Store(Small());
