@@ -51,7 +51,7 @@ Expected<int32_t> CountNullVectors(int64_t n, const SolveOptions& options) {
   return static_cast<int32_t>(length / n);
 }
 
-// What the daemon writes in place must leave what a second attempt would send.
+// The daemon, writing in place, must leave alone all that a second attempt would send.
 bool Overlaps(std::span<double> solution, const std::vector<OutgoingArray>& arrays) {
   const auto place = std::as_bytes(solution);
   return std::any_of(arrays.begin(), arrays.end(), [&](const OutgoingArray& array) {

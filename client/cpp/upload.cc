@@ -72,7 +72,7 @@ Expected<MatrixInfo> Client::Impl::UploadOver(bool shared, const CscView& a,
                                               const std::string& label, const Call& call,
                                               Timings& timings,
                                               const std::string& same_pattern_as) {
-  // Of arrays that all are shared, the server's copy costs less than asking whether it has them.
+  // If all arrays are shared, the server's copy costs less than asking whether it has them.
   const Outgoings outgoing(ArraysOf(a), shared ? link.get() : nullptr);
   v1::UploadMatrixRequest header_request;
   v1::MatrixHeader& header = *header_request.mutable_header();

@@ -151,7 +151,7 @@ class Blocks {
   std::map<std::pair<int64_t, int64_t>, double> entries_;  // by column, then row
 };
 
-// What became of M.
+// Tells the fate of M.
 const char* Of(const spaid::SolveResult& solved) {
   return solved.reuse ? spaid::Name(solved.reuse->decision).data() : "built";
 }

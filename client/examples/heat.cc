@@ -74,7 +74,7 @@ struct Plate {
   void Couple(int64_t i, int64_t j) { col_idx.push_back(static_cast<int32_t>(i * side + j)); }
 };
 
-// What became of M.
+// Tells the fate of M.
 const char* Of(const spaid::SolveResult& solved) {
   return solved.reuse ? spaid::Name(solved.reuse->decision).data() : "built";
 }

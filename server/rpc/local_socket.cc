@@ -49,7 +49,7 @@ v1::LocalReply ErrorReply(const absl::Status& error) {
 
 }  // namespace
 
-// What has come in one piece.
+// Holds one message as it came.
 struct LocalSocket::Message {
   char bytes[kMaxMessageBytes];
   size_t size = 0;

@@ -277,7 +277,7 @@ absl::Status MatrixInput::CheckDigests(const Matrix& matrix, const ArrayFacts& a
   };
   RETURN_IF_ERROR(check(header_.digest(), "digest", matrix.pattern->digest(), matrix.value_digest,
                         "the sorted CSC as stored"));
-  // What did not come was found by these digests, or vouched for.
+  // Arrays that did not come were found by these digests, or vouched for.
   return check(header_.sent_digest(), "sent_digest", arrived.digests.pattern,
                arrived.digests.values, "the arrays by rows as they came");
 }

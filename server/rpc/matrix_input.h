@@ -59,7 +59,7 @@ class ContentClaim {
   std::optional<Sha256> pattern_sha256_, values_sha256_;
 };
 
-// What is here of a matrix that a header announces.
+// Holds the parts that are here of a matrix that a header announces.
 struct FoundOfMatrix {
   std::optional<Stored<Matrix>> content;  // all of it
   KnownPattern pattern;                   // or its pattern

@@ -20,7 +20,7 @@
 namespace spaid::server {
 namespace {
 
-// What is copied is looked at next, so it should still be in the second-level cache.
+// A copied piece is looked at next, so it should still be in the second-level cache.
 constexpr int64_t kPieceBytes = 256 << 10;
 constexpr int64_t kAlign = 8;
 enum : size_t { kBytes, kCount };  // the resources of the shares

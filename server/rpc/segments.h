@@ -33,7 +33,7 @@ namespace spaid::server {
 struct SegmentLimits {
   int64_t max_bytes = int64_t{1} << 30;  // of all segments
   int64_t max_segments = 256;            // each takes a descriptor
-  // Of one tenant; 0: no limit of its own.
+  // Limits of one tenant; 0: no limit of its own.
   int64_t max_bytes_per_tenant = 0, max_segments_per_tenant = 0;
 };
 

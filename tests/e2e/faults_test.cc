@@ -229,7 +229,7 @@ TEST_F(Memory, OfAnUploadByRowsIsNoSecondCopy) {
   };
   const auto first = client->Upload(rows);
   ASSERT_TRUE(first.ok()) << first.error().message;
-  // What gRPC holds of messages is some 15 MB, of any matrix.
+  // gRPC holds some 15 MB of messages, whatever the matrix is.
   const double messages = static_cast<double>(24 << 20) / static_cast<double>(ArrayBytes(a));
   EXPECT_LE(ratio(*first), 1.326 + messages);
   // Other values: 8 bytes an entry more, and the places, which are kept from now on.

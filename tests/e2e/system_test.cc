@@ -104,7 +104,7 @@ TEST_F(SystemTest, SendsNothingTwice) {
   const auto again = system.Solve(b);
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->timings.bytes_up, static_cast<int64_t>(8 * b.size()));
-  // What comes along is found to be there.
+  // A matrix that comes along is found to be there.
   System other(client, a, {.engine = Engine::kFsai});
   ASSERT_TRUE(other.Solve(b).ok());
   EXPECT_EQ(other.matrix(), system.matrix());

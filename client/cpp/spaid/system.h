@@ -1,5 +1,5 @@
 // A linear system that is solved again and again while its values change: time steps, Newton steps.
-// What does not change is neither sent nor built again.
+// Parts that do not change are neither sent nor built again.
 //
 //   spaid::System system(client, {n, row_ptr, col_idx, values, {}, /*by_rows=*/true},
 //                        {.engine = spaid::Engine::kFsai});
@@ -23,8 +23,8 @@ namespace spaid {
 // Solves as `options` say, whose `preconditioner`, `reuse` and `initial_guess` are replaced: by M
 // of an earlier step, by `reuse`, and by `guess` of each call. Where `engine` is named, M is kept
 // or built anew as `reuse` says; with Engine::kAuto the server remembers what solved this pattern.
-// What the server has lost (evicted, or forgotten with a restart) is sent and built again, once a
-// call. Not thread-safe; the client outlives this.
+// Things that the server has lost (evicted, or forgotten with a restart) are sent and built again,
+// once a call. Not thread-safe; the client outlives this.
 class System {
  public:
   // Borrows the arrays of `a` until it is given others.

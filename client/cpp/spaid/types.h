@@ -528,7 +528,7 @@ struct SolveOptions {
   std::span<const double> null_vectors = {};
   bool omit_solution = false;
   Precision m_precision = Precision::kAuto;
-  // Where the solution goes, of n * rhs_count elements; SolveResult::x stays empty. Void until the
+  // Takes the solution, of n * rhs_count elements; SolveResult::x stays empty. Void until the
   // solve has ended without an Error: it may be written before.
   std::span<double> solution = {};
   // Those of the iteration.
