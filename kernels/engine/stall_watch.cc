@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <limits>
 #include <utility>
 
 namespace spaid::kernels {
@@ -33,33 +35,54 @@ void StallWatch::OnResidual(const ResidualPoint& point) {
   if (point.rhs != rhs_) {
     rhs_ = point.rhs;
     look_ = ask_first_look_ != nullptr ? kLeastLook : first_look_;
-    best_ = best_at_half_ = 1;
+    best_ = {{0, 1.0}};
   }
-  if (point.relative_residual < best_) best_ = point.relative_residual;
-  if (point.iteration <= look_ / 2) best_at_half_ = best_;
+  if (point.relative_residual < best_.back().second) {
+    best_.emplace_back(point.iteration, point.relative_residual);
+  }
   if (look_ == 0 || point.iteration < look_) return;
   const bool in_sight = InSight(point.iteration);
   // The answer takes a prediction, which a solve that ends soon does without.
   if (!in_sight && ask_first_look_ != nullptr) {
     first_look_ = std::exchange(ask_first_look_, nullptr)();
     const int64_t looked = std::exchange(look_, first_look_);
-    if (point.iteration <= look_ / 2) best_at_half_ = best_;
     if (look_ == 0 || look_ > looked) return;
   }
   if (!in_sight) {
     stalled_ = true;
     own_.Request(StopReason::kCancelled);
   }
-  best_at_half_ = best_;
   look_ *= 2;
 }
 
-// By what the last half of the iterations brought.
+double StallWatch::BestUntil(int64_t iteration) const {
+  const auto after =
+      std::upper_bound(best_.begin(), best_.end(), iteration,
+                       [](int64_t i, const auto& reached) { return i < reached.first; });
+  return std::prev(after)->second;
+}
+
+double StallWatch::Foretold(int64_t iteration) const {
+  const double half = BestUntil(iteration / 2), last = best_.back().second;
+  if (last <= rtol_) return 0;
+  double brought = std::log(half / last);
+  const double before = std::log(BestUntil(iteration / 4) / half);
+  // The first iterations fall faster than those that follow, however soon the solve ends.
+  const bool settled = iteration >= 2 * kLeastLook && before > 0;
+  const double growth = settled ? std::clamp(brought / before, kLeastGrowth, 2.0) : 2.0;
+  double needed = std::log(last / rtol_);
+  if (brought <= 0) return std::numeric_limits<double>::infinity();
+  auto at = static_cast<double>(iteration);
+  for (brought *= growth; brought < needed; brought *= growth) {
+    needed -= brought;
+    at *= 2;
+  }
+  return at * (1 + needed / brought) - static_cast<double>(iteration);
+}
+
 bool StallWatch::InSight(int64_t iteration) const {
-  const double rate = std::log(best_at_half_ / best_) / (static_cast<double>(look_) / 2);
-  const double needed = std::log(best_ / rtol_);
   const auto done = static_cast<double>(iteration);
-  return needed <= rate * std::min(kPatience * done, budget_ - done);
+  return Foretold(iteration) <= std::min(kPatience * done, budget_ - done);
 }
 
 }  // namespace spaid::kernels

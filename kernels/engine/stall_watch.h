@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/context.h"
@@ -11,12 +12,16 @@ namespace spaid::kernels {
 
 // Watches the residuals of a solve, passes them on, and stops the solve where the next rung is
 // expected to end sooner: once iterations have cost some times that rung's set-up, and whenever
-// they have doubled since, the end must be in sight, by what the last half of them brought: within
-// kPatience times as many more, and within its budget.
+// they have doubled since, the end must be in sight: within kPatience times as many more, and
+// within its budget. It is foretold by what the last half of the iterations brought, and how much
+// more that is than what the quarter before it did: twice as much where residuals fall steadily,
+// less where they fall ever more slowly, as with CG on large meshes.
 class StallWatch final : public ProgressSink {
  public:
   static constexpr int64_t kLeastLook = 50;
   static constexpr double kPatience = 3;
+  // What twice the iterations bring, over what they brought, is taken to be at least this.
+  static constexpr double kLeastGrowth = 1.4;
 
   // The right-hand sides of the watched solve, each as the caller numbers it, with the iterations
   // that it has behind it and the share of ‖b‖ that its residuals are relative to. Empty: the
@@ -49,11 +54,15 @@ class StallWatch final : public ProgressSink {
   const Numbering numbering_;
   StopSource own_;
   bool stalled_ = false;
+  // Iterations that are still to come.
+  double Foretold(int64_t iteration) const;
+  double BestUntil(int64_t iteration) const;
   bool InSight(int64_t iteration) const;
 
   int32_t rhs_ = -1;
   int64_t look_ = kLeastLook;  // of those before it was asked, too
-  double best_ = 0, best_at_half_ = 0;
+  // Residuals that were less than all before them: iteration and residual.
+  std::vector<std::pair<int64_t, double>> best_;
 };
 
 }  // namespace spaid::kernels

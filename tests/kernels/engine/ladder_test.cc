@@ -393,6 +393,28 @@ TEST(StallWatch, LetsASteadySolveEnd) {
   EXPECT_FALSE(watch.stalled());
 }
 
+TEST(StallWatch, SeesThatASolveSlowsDown) {
+  // 0.39 sqrt(i) decimals: eight take 421 iterations; the pace from 50 to 100 would make it 280.
+  StallWatch slow(1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  for (int i = 0; i <= 100; ++i) slow.OnResidual({0, i, std::pow(10.0, -0.39 * std::sqrt(i))});
+  EXPECT_TRUE(slow.stalled());
+  // With 0.41 sqrt(i) it is 381.
+  StallWatch near(1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  for (int i = 0; i <= 381; ++i) near.OnResidual({0, i, std::pow(10.0, -0.41 * std::sqrt(i))});
+  EXPECT_FALSE(near.stalled());
+}
+
+TEST(StallWatch, AHalfIsOneOfTheIterationsThatItLooksAt) {
+  // At 90 it goes on by 0.009 decimals an iteration: 324 more. The quick ones before 45, where it
+  // was not known yet that 90 would be looked at, are none of its pace.
+  StallWatch watch(1e-8, [] { return int64_t{90}; }, 10000, nullptr, {});
+  for (int i = 0; i <= 90; ++i) {
+    EXPECT_FALSE(watch.stalled());
+    watch.OnResidual({0, i, std::pow(10.0, i <= 25 ? -0.18 * i : -4.5 - 0.009 * (i - 25))});
+  }
+  EXPECT_TRUE(watch.stalled());
+}
+
 TEST(StallWatch, AsksWhatIsBehindWhereTheEndIsNotInSight) {
   int asked = 0;
   const auto look = [&asked] {
