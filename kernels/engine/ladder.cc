@@ -48,25 +48,18 @@ bool SawIndefinite(const SolveResult& solved) {
                      [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
 }
 
-// y = A⁻¹ x by LU factors of A, or of A scaled by `scaling`.
+// y = A⁻¹ x by LU factors of A, which it borrows.
 class LuOperator final : public LinearOperator {
  public:
-  // `scaling`: null: none. Borrows both.
-  LuOperator(const DenseLu& lu, const Scaling* scaling) : lu_(lu), scaling_(scaling) {}
+  explicit LuOperator(const DenseLu& lu) : lu_(lu) {}
   int64_t n() const override { return lu_.n(); }
   void Apply(std::span<const double> x, std::span<double> y, int threads) const override {
-    if (scaling_ == nullptr) return lu_.Solve(x, y, threads);
-    Array<double> there;
-    there.resize(y.size());
-    ScaleRhs(*scaling_, x, there);
-    lu_.Solve(there, there, threads);
-    UnscaleSolution(*scaling_, there, y);
+    lu_.Solve(x, y, threads);
   }
   int64_t bytes_per_apply() const override { return lu_.bytes(); }
 
  private:
   const DenseLu& lu_;
-  const Scaling* const scaling_;
 };
 
 class Ladder {
@@ -427,7 +420,7 @@ class Ladder {
     // A share of the caller's target: small in the scaled system need not be small in the caller's.
     double share = 0.9;
     for (int round = 0; round < kRefinements && GoesOn() && budget > 0; ++round) {
-      const bool scaled = rung_scaled && (round % 2 == 0 || (m == nullptr && made.lu == nullptr));
+      const bool scaled = rung_scaled && (round % 2 == 0 || m == nullptr);
       if (rung_scaled && !scaled && of_a == nullptr && m != nullptr) {
         auto unscaled = GuardMemory("the rung", [&] { return Unscaled(*m); });
         if (!unscaled.ok()) {
@@ -477,8 +470,7 @@ class Ladder {
       const bool there =
           c_.solve_there && !scaled && made.lu == nullptr && HostAlone(options).empty();
       auto solved = made.lu
-                        ? SolveByLu(of, {*made.lu, rung_scaled && !scaled ? &*scaling_ : nullptr},
-                                    right, std::move(options), context)
+                        ? SolveByLu(of, LuOperator(*made.lu), right, std::move(options), context)
                     : there ? c_.solve_there(with, right, options, context)
                             : engine_.Solve(of, with.get(), right, {}, options, context);
       if (!solved.ok()) {

@@ -119,7 +119,7 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
     lu.method = method;
     lu.restart = c.options.restart;
     lu.worth = kSooner;
-    lu.scaled = lu.dense_lu = true;
+    lu.dense_lu = true;
     lu.name = "dense LU";
     rungs.push_back(std::move(lu));
   }
