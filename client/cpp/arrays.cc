@@ -24,10 +24,6 @@
 namespace spaid::internal {
 namespace {
 
-// Grows a received array in one step only as far as this; a header that promises more is believed
-// as the bytes come.
-constexpr int64_t kTrustedReserveBytes = int64_t{64} << 20;
-
 class Hasher {
  public:
   Hasher() : state_(XXH3_createState()) {
@@ -147,12 +143,15 @@ std::optional<Error> ArraySink<T>::Take(const v1::ArrayChunk& chunk) {
                      "a received chunk at element " + std::to_string(chunk.offset()) +
                          " does not match its CRC-32; fetch the result again");
   }
-  const auto before = values_.size();
-  if (values_.capacity() < before + static_cast<size_t>(elements)) {
-    const int64_t trusted = kTrustedReserveBytes / static_cast<int64_t>(sizeof(T));
-    const int64_t doubled = std::max(received() + elements, 2 * received());
-    values_.reserve(static_cast<size_t>(std::min(count_, std::max(doubled, trusted))));
+  // What is not written to takes no memory. Who promises more than there is is believed as it
+  // comes.
+  if (values_.empty()) {
+    try {
+      values_.reserve(static_cast<size_t>(count_));
+    } catch (const std::exception&) {
+    }
   }
+  const auto before = values_.size();
   values_.resize(before + static_cast<size_t>(elements));
   std::memcpy(values_.data() + before, data.data(), data.size());
   return std::nullopt;

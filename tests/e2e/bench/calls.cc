@@ -1,10 +1,10 @@
-// What calls cost beside the numerics, each by turns in one run, in milliseconds and ratios:
+// Time steps, and solves by an M that is there, beside the numerics in them; by turns in one run,
+// medians. Transfers alone: client/cpp/bench.
 //
-//   spaid_transfers upload [--mib=256] [--rounds=9]    up and down, beside a bare gRPC stream
-//   spaid_transfers steps [--steps=100]                time steps: all sent, values, M kept, shared
-//   spaid_transfers warm [--rounds=21]                 a solve by a kept M, beside one in process
+//   spaid_calls steps [--steps=100]     all sent, values alone, M kept, by shared memory
+//   spaid_calls warm [--rounds=21]      by the wire and by shared memory, beside one in process
 //
-// Daemons are started on the CPU, with all cores; medians. SPAID_DAEMON names another one.
+// Daemons are started on the CPU, with all cores. SPAID_DAEMON names another one.
 #include <spaid/client.h>
 #include <spaid/system.h>
 
@@ -25,7 +25,6 @@
 #include "kernels/engine/engine.h"
 #include "kernels/engine/spec.h"
 #include "kernels/gallery/gallery.h"
-#include "tests/e2e/bench/bare_stream.h"
 #include "tests/e2e/daemon.h"
 
 namespace spaid::e2e {
@@ -95,68 +94,6 @@ int64_t Option(int argc, char** argv, std::string_view name, int64_t otherwise) 
     if (std::string_view(argv[i]).starts_with(key)) return std::atoll(argv[i] + key.size());
   }
   return otherwise;
-}
-
-int Upload(BareStream& bare, int64_t mib, int64_t rounds) {
-  Served served;
-  Client& client = served.client;
-  // 12 bytes an entry, seven entries a row, and 8 a column.
-  const int64_t m =
-      std::max<int64_t>(4, std::llround(std::cbrt(static_cast<double>(mib << 20) / 92)));
-  gallery::Matrix a = gallery::ConvectionDiffusion3d(m, 0.5);
-  const int64_t bytes =
-      static_cast<int64_t>(8 * a.col_ptr.size() + 4 * a.row_idx.size() + 8 * a.values.size());
-  const auto col_ptr = Shared(client, a.col_ptr);
-  const auto row_idx = Shared(client, a.row_idx);
-  const auto values = Shared(client, a.values);
-  const CscView shared{.n = a.n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values};
-  std::vector<double> bare_up, bare_down, up, values_up, shared_up, shared_values, down, down_known;
-  const auto upload = [&](const CscView& view, std::vector<double>* times) {
-    a.values[0] += 1;  // content that is new
-    values[0] += 1;
-    MatrixInfo info;
-    times->push_back(Milliseconds([&] { info = Need(client.Upload(view)); }));
-    return info.name;
-  };
-  const std::string kept = Need(client.Upload(View(a))).name;
-  const auto built =
-      Need(client.Build(kept, {.engine = Engine::kStaticSpai}, false)).preconditioner.name;
-  const CscMatrix known = Need(client.Download(built));
-  const auto known_bytes =
-      static_cast<int64_t>(8 * known.col_ptr.size() + 12 * known.values.size());
-  Need(client.DeleteMatrix(kept));
-  for (int64_t round = 0; round < rounds; ++round) {
-    bare_up.push_back(bare.Send(bytes));
-    const std::string by_wire = upload(View(a), &up);
-    const std::string by_values = upload(View(a), &values_up);
-    Need(client.DeleteMatrix(by_wire));
-    Need(client.DeleteMatrix(by_values));
-    const std::string in_place = upload(shared, &shared_up);
-    const std::string values_in_place = upload(shared, &shared_values);
-    Need(client.DeleteMatrix(in_place));
-    Need(client.DeleteMatrix(values_in_place));
-    bare_down.push_back(bare.Receive(known_bytes));
-    down.push_back(Milliseconds([&] { Need(client.Download(built)); }));
-    down_known.push_back(Milliseconds([&] { Need(client.Download(built, {}, &known)); }));
-  }
-  const double floor = Median(bare_up), floor_down = Median(bare_down);
-  const auto row = [](const char* name, const std::vector<double>& times, double by) {
-    std::printf("%-40s %9.1f ms   bare stream / this %.2f\n", name, Median(times),
-                by / Median(times));
-  };
-  std::printf("%.1f MiB up, %.1f MiB down\n", static_cast<double>(bytes) / (1 << 20),
-              static_cast<double>(known_bytes) / (1 << 20));
-  row("bare stream, up", bare_up, floor);
-  row("upload", up, floor);
-  row("upload of values", values_up, floor);
-  row("upload from shared memory", shared_up, floor);
-  row("values from shared memory", shared_values, floor);
-  row("bare stream, down", bare_down, floor_down);
-  row("download", down, floor_down);
-  row("download of values", down_known, floor_down);
-  std::printf("shared memory is %.2f times as fast, with values alone %.2f times\n",
-              Median(up) / Median(shared_up), Median(values_up) / Median(shared_values));
-  return 0;
 }
 
 // A simulation's matrices: D A D, D a diagonal that drifts. Symmetric and positive as A.
@@ -289,19 +226,14 @@ void Warm(const char* title, const gallery::Matrix& a, int64_t rounds) {
 }
 
 int Run(int argc, char** argv) {
-  BareStream bare;
   const std::string_view what = argc > 1 ? argv[1] : "";
-  if (what == "upload") {
-    return Upload(bare, Option(argc, argv, "mib", 256), Option(argc, argv, "rounds", 9));
-  }
-  const int64_t poisson = Option(argc, argv, "poisson", 60);
-  const int64_t elasticity = Option(argc, argv, "elasticity", 20);
   if (what != "steps" && what != "warm") {
-    std::fprintf(stderr, "spaid_transfers upload|steps|warm [--mib= --rounds= --steps=]\n");
+    std::fprintf(stderr, "spaid_calls steps|warm [--steps= --rounds= --poisson= --elasticity=]\n");
     return 2;
   }
-  for (const auto& [title, a] : {std::pair{"poisson", gallery::ConvectionDiffusion3d(poisson, 0)},
-                                 std::pair{"elasticity", gallery::Elasticity3d(elasticity)}}) {
+  for (const auto& [title, a] :
+       {std::pair{"poisson", gallery::ConvectionDiffusion3d(Option(argc, argv, "poisson", 60), 0)},
+        std::pair{"elasticity", gallery::Elasticity3d(Option(argc, argv, "elasticity", 20))}}) {
     if (what == "steps") {
       Steps(title, a, Option(argc, argv, "steps", 100));
     } else {
