@@ -262,6 +262,12 @@ std::optional<v1::MatrixDigest> Digest(const CscView& a) {
   return digest;
 }
 
+Expected<std::string> KnownPattern(const CscMatrix* known) {
+  if (known == nullptr) return std::string();
+  if (auto error = CheckSpans(*known)) return *std::move(error);
+  return PatternDigest(*known).value_or("");
+}
+
 bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest,
                bool pattern_alone) {
   std::future<std::string> values;
@@ -315,11 +321,16 @@ std::optional<Error> CscSink::Take(const v1::ArrayChunk& chunk) {
   }
 }
 
-bool CscSink::HavePattern(const CscMatrix& known) {
-  if (known.n != n_ || static_cast<int64_t>(known.row_idx.size()) != nnz_) return false;
-  pointers_.Have(known.col_ptr);
-  indices_.Have(known.row_idx);
-  return true;
+Expected<CscSink> CscSink::Create(const v1::CscHeader& header, const CscMatrix* known) {
+  Expected<CscSink> sink = Create(header.n(), header.nnz(), header.value_type());
+  if (!sink.ok() || !header.values_only()) return sink;
+  if (known == nullptr || known->n != header.n() ||
+      static_cast<int64_t>(known->row_idx.size()) != header.nnz()) {
+    return ProtocolViolation("values of a pattern that it was not asked for");
+  }
+  sink->pointers_.Have(known->col_ptr);
+  sink->indices_.Have(known->row_idx);
+  return sink;
 }
 
 Expected<CscMatrix> CscSink::Finish() {

@@ -8,12 +8,14 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "spaid/client.h"
 #include "spaid/v1/arrays.pb.h"
+#include "spaid/v1/preconditioner.pb.h"
 
 namespace spaid::internal {
 
@@ -59,6 +61,10 @@ class WidePointers {
   CscView view_;
 };
 
+// Digests the pattern of a matrix that the client has, for a header; empty: nobody has that one
+// (null, or not canonical). SIZE_MISMATCH where the arrays do not fit each other.
+Expected<std::string> KnownPattern(const CscMatrix* known);
+
 // Returns true for a matrix that leaves out its values; a matrix without entries is not a pattern.
 bool IsPattern(const CscView& a);
 
@@ -79,9 +85,10 @@ uint32_t Crc32(std::span<const std::byte> bytes, uint32_t crc = 0);
 class CscSink {
  public:
   static Expected<CscSink> Create(int64_t n, int64_t nnz, v1::ValueType type);
+  // Makes one for the header of a result; of values alone with the pattern of `known`, which may be
+  // null where the request named no pattern. PROTOCOL_VIOLATION: they are of another one.
+  static Expected<CscSink> Create(const v1::CscHeader& header, const CscMatrix* known);
   std::optional<Error> Take(const v1::ArrayChunk& chunk);
-  // Takes the pattern from here, before any chunk: values alone come. False: it has another size.
-  bool HavePattern(const CscMatrix& known);
   // Returns the whole matrix, checked: pointers monotone, indices inside. Leaves the sink empty.
   Expected<CscMatrix> Finish();
   int64_t received_bytes() const;

@@ -14,7 +14,8 @@ namespace spaid {
 using namespace internal;  // NOLINT(build/namespaces): our own, in our own file
 
 Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const PreconditionerSpec& spec,
-                                          bool fetch_result, const Call& call) {
+                                          bool fetch_result, const CscMatrix* known,
+                                          const Call& call) {
   Expected<v1::JobLimits> limits = call.Limits();
   if (!limits.ok()) return limits.error();
   v1::BuildPreconditionerRequest header_request;
@@ -26,6 +27,12 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
   header.set_detach(call.options().detach);
   header.set_priority(ToProto(call.options().priority));
   *header.mutable_limits() = *limits;
+  if (fetch_result) {
+    Expected<std::string> known_pattern = KnownPattern(known);
+    if (!known_pattern.ok()) return known_pattern.error();
+    if (known_pattern->empty()) known = nullptr;
+    header.set_known_pattern(*std::move(known_pattern));
+  }
 
   auto once = [&](grpc::ClientContext& context) -> Expected<BuildResult> {
     JobFollower follower(call);
@@ -45,8 +52,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
           return follower.Take(response.job());
         case v1::BuildPreconditionerResponse::kResult: {
           // A second result voids what came before: the build began anew.
-          auto created = CscSink::Create(response.result().n(), response.result().nnz(),
-                                         response.result().value_type());
+          auto created = CscSink::Create(response.result(), known);
           if (!created.ok()) return created.error();
           sink.emplace(*std::move(created));
           is_factor = response.result().is_factor();

@@ -152,18 +152,20 @@ std::optional<Error> Client::DeleteMatrix(const std::string& name, const CallOpt
 }
 
 Expected<BuildResult> Client::Build(const std::string& matrix, const PreconditionerSpec& spec,
-                                    bool fetch_result, const CallOptions& options) {
-  return impl_->Build(matrix, spec, fetch_result, Call(options));
+                                    bool fetch_result, const CallOptions& options,
+                                    const CscMatrix* known) {
+  return impl_->Build(matrix, spec, fetch_result, known, Call(options));
 }
 
 Expected<BuildResult> Client::Build(const CscView& a, const PreconditionerSpec& spec,
-                                    bool fetch_result, const CallOptions& options) {
+                                    bool fetch_result, const CallOptions& options,
+                                    const CscMatrix* known) {
   const Call call(options);
   for (int upload = 1;; ++upload) {
     Timings timings;
     Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
     if (!matrix.ok()) return matrix.error();
-    Expected<BuildResult> result = impl_->Build(matrix->name, spec, fetch_result, call);
+    Expected<BuildResult> result = impl_->Build(matrix->name, spec, fetch_result, known, call);
     if (result.ok()) Add(timings, result->timings);
     if (result.ok() || !internal::IsGone(result.error(), matrix->name) || upload == kMaxUploads)
       return result;

@@ -18,12 +18,10 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner,
   v1::DownloadPreconditionerRequest request;
   request.set_name(preconditioner);
   request.set_value_type(v1::VALUE_TYPE_FLOAT64);
-  if (known != nullptr) {
-    if (auto error = CheckSpans(*known)) return *std::move(error);
-    CscView pattern = *known;
-    pattern.values = {};
-    if (const auto digest = Digest(pattern)) request.set_known_pattern(digest->pattern());
-  }
+  Expected<std::string> known_pattern = KnownPattern(known);
+  if (!known_pattern.ok()) return known_pattern.error();
+  if (known_pattern->empty()) known = nullptr;
+  request.set_known_pattern(*std::move(known_pattern));
 
   auto once = [&](grpc::ClientContext& context) -> Expected<CscMatrix> {
     const std::unique_ptr<grpc::ClientReader<v1::DownloadPreconditionerResponse>> reader =
@@ -38,12 +36,7 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner,
           own = ProtocolViolation("a second header of the result");
           break;
         }
-        auto created = CscSink::Create(response.header().n(), response.header().nnz(),
-                                       response.header().value_type());
-        if (created.ok() && response.header().values_only() &&
-            (request.known_pattern().empty() || !created->HavePattern(*known))) {
-          created = ProtocolViolation("values of a pattern that it was not asked for");
-        }
+        auto created = CscSink::Create(response.header(), known);
         if (created.ok()) {
           sink.emplace(*std::move(created));
           is_factor = response.header().is_factor();

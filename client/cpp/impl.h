@@ -49,8 +49,9 @@ struct Client::Impl {
   // `same_pattern_as`: the handle of a matrix whose pattern `a` has: its values alone are sent.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label, const Call& call,
                               Timings& timings, const std::string& same_pattern_as = "");
+  // `known`, here and below: null, or a matrix whose pattern M may have.
   Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
-                              bool fetch_result, const Call& call);
+                              bool fetch_result, const CscMatrix* known, const Call& call);
   // Solves with a stored matrix, or with one that comes along, whose pattern may be a stored one's.
   struct Source {
     std::string matrix;          // its handle, if it is stored; else, if set, that of one with its
@@ -59,7 +60,6 @@ struct Client::Impl {
   };
   Expected<SolveResult> Solve(const Source& source, int64_t n, std::span<const double> b,
                               const SolveOptions& options, const Call& call);
-  // `known`: null, or a matrix whose pattern M may have.
   Expected<CscMatrix> Download(const std::string& preconditioner, const CscMatrix* known,
                                const Call& call);
   // Reports the events after `last_event`, which advances with each, also if a callback throws;

@@ -96,7 +96,8 @@ Expected<SolveResult> System::Solve(std::span<const double> b, std::span<const d
   }
 }
 
-Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call) {
+Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call,
+                                    const CscMatrix* known) {
   for (int left = kMaxTries;; --left) {
     if (matrix_.empty()) {
       auto stored = pattern_.empty() ? client_->Upload(a_, "", call)
@@ -104,7 +105,7 @@ Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call) 
       if (!stored.ok()) return stored.error();
       matrix_ = pattern_ = stored->name;
     }
-    Expected<BuildResult> built = client_->Build(matrix_, options_.spec, fetch_result, call);
+    Expected<BuildResult> built = client_->Build(matrix_, options_.spec, fetch_result, call, known);
     if (!built.ok()) {
       if (left > 1 && Forget(built.error())) continue;
       return built;

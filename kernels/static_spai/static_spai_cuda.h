@@ -68,7 +68,7 @@ Result<std::shared_ptr<const StaticSpaiCudaPlan>> PlanStaticSpaiCuda(
     const PatternView* user_pattern, const StaticSpaiOptions& options, const Context& context,
     StaticSpaiCudaTimings* timings = nullptr, std::shared_ptr<SpaiOnDevice> there = nullptr);
 
-// Builds as BuildStaticSpai; context.result is shown each device's columns once they are on the
+// Builds as BuildStaticSpai; context.result is shown each device's columns as they come to the
 // host, except for those after one that is left to the host. `kept`: gets the M that is kept on the
 // device, and keeps the plan, whose pattern it may have; null where the host solved some columns,
 // or with several devices. Further errors: those of CudaDevice::Failed.

@@ -1,5 +1,7 @@
 #include "server/engine/partial_matrix.h"
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace spaid::server {
@@ -7,6 +9,17 @@ namespace {
 
 // Values that are worth waking a stream: a chunk of them.
 constexpr int64_t kWorthTelling = (int64_t{1} << 20) / static_cast<int64_t>(sizeof(double));
+
+// A piece of a pattern that is digested while a build may wait: under a tenth of a millisecond.
+constexpr size_t kDigestedAtOnce = size_t{1} << 16;
+
+// The next elements of an array behind `at`, which moves on.
+template <class T>
+std::span<const T> NextPiece(std::span<const T> array, size_t* at) {
+  const size_t begin = *at;
+  *at = std::min(array.size(), begin + kDigestedAtOnce);
+  return array.subspan(begin, *at - begin);
+}
 
 }  // namespace
 
@@ -63,6 +76,27 @@ void PartialMatrix::OnWithdrawn() {
   const std::lock_guard lock(mutex_);
   there_ = false;
   view_.m = {};
+}
+
+std::optional<Digest> PatternDigestOf(const PartialMatrix& m, int64_t version) {
+  std::optional<Digester> digester;
+  size_t pointers = 0, indices = 0;
+  for (bool whole = false; !whole;) {
+    bool same = false;
+    m.Read([&](const PartialMatrix::View& view) {
+      same = view.version == version;
+      if (!same) return;
+      if (!digester) digester = PatternDigester(view.m.n_cols, view.m.nnz());
+      if (pointers < view.m.col_ptr.size()) {
+        digester->Update(NextPiece(view.m.col_ptr, &pointers));
+      } else {
+        digester->Update(NextPiece(view.m.row_idx, &indices));
+      }
+      whole = pointers == view.m.col_ptr.size() && indices == view.m.row_idx.size();
+    });
+    if (!same) return std::nullopt;
+  }
+  return digester->Finish();
 }
 
 }  // namespace spaid::server

@@ -12,10 +12,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 
 #include "kernels/base/result_sink.h"
 #include "kernels/engine/engine.h"
+#include "server/base/digest.h"
 #include "server/sched/job.h"
 
 namespace spaid::server {
@@ -73,5 +75,9 @@ class PartialMatrix final : public JobResult, public kernels::ResultSink {
   std::atomic<int64_t> finished_{0};
   mutable std::atomic<bool> awaited_{false};
 };
+
+// Digests the pattern that `m` shows, in pieces, for none of which a build waits long; nothing
+// where `version` is shown no more. O(nnz) time.
+std::optional<Digest> PatternDigestOf(const PartialMatrix& m, int64_t version);
 
 }  // namespace spaid::server

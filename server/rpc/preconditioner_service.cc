@@ -7,7 +7,7 @@
 
 #include "server/engine/partial_matrix.h"
 #include "server/engine/resolved_build.h"
-#include "server/rpc/chunk_source.h"
+#include "server/rpc/download.h"
 #include "server/rpc/list_page.h"
 #include "server/rpc/unary.h"
 #include "server/rpc/work_stream.h"
@@ -31,62 +31,13 @@ absl::StatusOr<v1::ValueType> ResultType(v1::ValueType asked, std::string field)
   }
 }
 
-// The header and chunks of M, or of its factor G, in order, as far as M is there. Where its build
-// begins anew another header says so.
-class Download {
- public:
-  using Clock = std::chrono::steady_clock;
-
-  // `values_only`: of a finished M, whose pattern the client has.
-  Download(std::shared_ptr<const PartialMatrix> m, v1::ValueType type, bool values_only = false)
-      : m_(std::move(m)), type_(type), values_only_(values_only) {}
-
-  // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message, with `most_bytes` of data
-  // at most; false: all is out, or it is not there yet.
-  template <class Response>
-  absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)(),
-                            int64_t most_bytes) {
-    absl::StatusOr<bool> filled = false;
-    m_->Read([&](const PartialMatrix::View& view) {
-      if (view.version != version_) {
-        if (version_ == 0) start_ = Clock::now();
-        version_ = view.version;
-        bytes_before_ += chunks_.bytes_down();
-        // Its arrays are looked at in here alone.
-        chunks_ =
-            ChunkSource::OfMatrix(nullptr, view.m, type_ == v1::VALUE_TYPE_FLOAT32, values_only_);
-        v1::CscHeader* out = (message->*header)();
-        out->set_n(view.m.n_cols);
-        out->set_nnz(view.m.nnz());
-        out->set_value_type(type_);
-        out->set_is_factor(view.is_factor);
-        out->set_values_only(values_only_);
-        filled = true;
-        return;
-      }
-      chunks_.LimitLast(view.finished);
-      filled = chunks_.Next(message->mutable_chunk(), most_bytes);
-    });
-    return filled;
-  }
-
-  bool Of(const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
-    return m_->owner() == kernel;
-  }
-
-  void AddTo(v1::Timings* timings) const {
-    timings->set_download_ms(version_ > 0 ? ToMs(Clock::now() - start_) : 0);
-    timings->set_bytes_down(bytes_before_ + chunks_.bytes_down());
-  }
-
- private:
-  const std::shared_ptr<const PartialMatrix> m_;
-  const v1::ValueType type_;
-  const bool values_only_;
-  ChunkSource chunks_;
-  int64_t version_ = 0, bytes_before_ = 0;
-  Clock::time_point start_{};
-};
+absl::Status CheckKnownPattern(const std::string& digest, const std::string& field) {
+  if (digest.empty() || digest.size() == Digest().bytes.size()) return absl::OkStatus();
+  return MakeError(
+             absl::StatusCode::kInvalidArgument, reason::kBadDigest,
+             absl::StrCat(field, " has ", digest.size(), " bytes; it must have 16, or be left out"))
+      .Field(field);
+}
 
 class BuildStream final
     : public WorkStream<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse> {
@@ -99,6 +50,8 @@ class BuildStream final
     // The spec is checked now, not after an upload of a gigabyte.
     RETURN_IF_ERROR(ParseSpec(header.spec(), "header.spec"));
     ASSIGN_OR_RETURN(type_, ResultType(header.result_type(), "header.result_type"));
+    RETURN_IF_ERROR(CheckKnownPattern(header.known_pattern(), "header.known_pattern"));
+    known_pattern_ = header.known_pattern();
     ASSIGN_OR_RETURN(terms_, backend_->Terms(header, *context_));
     spec_ = header.spec();
     stream_result_ = header.stream_result();
@@ -131,11 +84,12 @@ class BuildStream final
 
   bool NextPartial(v1::BuildPreconditionerResponse* message) override {
     if (!partial_) return false;
-    if (!download_) {
+    if (download_ == nullptr) {
       auto m = std::static_pointer_cast<const PartialMatrix>(feed_.job()->partial());
       if (m == nullptr) return false;
-      download_.emplace(std::move(m), type_);
+      download_ = std::make_shared<Download>(std::move(m), type_, known_pattern_);
     }
+    if (Comparing()) return false;
     auto more = NextOfDownload(message);
     // A value that does not fit float32 ends the stream when M is finished and stored, not earlier.
     if (!more.ok()) partial_ = false;
@@ -149,9 +103,10 @@ class BuildStream final
     }
     if (stream_result_) {
       // That of another build, where the store had one already.
-      if (!download_ || !download_->Of(result_->value->kernel)) {
-        download_.emplace(std::make_shared<const PartialMatrix>(result_->value->kernel), type_);
+      if (download_ == nullptr || !download_->Of(result_->value->kernel)) {
+        download_ = std::make_shared<Download>(result_->value, type_, known_pattern_);
       }
+      if (Comparing()) return false;
       auto more = NextOfDownload(message);
       if (!more.ok()) {
         EndLocked(more.status());
@@ -165,7 +120,7 @@ class BuildStream final
     v1::Timings* timings = done->mutable_timings();
     if (feed_.following()) *timings = feed_.job()->timings();
     AddTransport(timings);
-    if (download_) download_->AddTo(timings);
+    if (download_ != nullptr) download_->AddTo(timings);
     timings->set_reused(timings->reused() || shared_);
     EndLocked(absl::OkStatus());
     return true;
@@ -176,17 +131,28 @@ class BuildStream final
                            backend_->streams().ChunkBytes());
   }
 
+  bool Comparing() {
+    auto self = std::static_pointer_cast<BuildStream>(shared_from_this());
+    return download_->Comparing(backend_, tenant(), [self](const std::function<void()>& task) {
+      Section section(self.get());
+      task();
+      self->PumpLocked();
+    });
+  }
+
   void ReleaseHandles() override {
     WorkStream::ReleaseHandles();
     result_.reset();
+    download_.reset();
   }
 
   v1::PreconditionerSpec spec_;
   v1::ValueType type_ = v1::VALUE_TYPE_FLOAT64;
+  std::string known_pattern_;
   JobFactory::Terms terms_;
   bool stream_result_ = false, partial_ = false, shared_ = false, done_ = false;
   std::optional<Stored<Preconditioner>> result_;
-  std::optional<Download> download_;
+  std::shared_ptr<Download> download_;
 };
 
 class DownloadStream final
@@ -209,41 +175,15 @@ class DownloadStream final
     ASSIGN_OR_RETURN(const Caller caller, Identify(backend_->authenticator()));
     RETURN_IF_ERROR(Admit(caller.tenant));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
-    if (const auto& known = request_.known_pattern(); !known.empty() && known.size() != 16) {
-      return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadDigest,
-                       absl::StrCat("known_pattern has ", known.size(),
-                                    " bytes; it must have 16, or be left out"))
-          .Field("known_pattern");
-    }
+    RETURN_IF_ERROR(CheckKnownPattern(request_.known_pattern(), "known_pattern"));
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(caller.tenant, request_.name()));
-    if (request_.known_pattern().empty()) {
-      Begin(found.value, type, /*values_only=*/false);
-      return absl::OkStatus();
-    }
-    auto self = std::static_pointer_cast<DownloadStream>(shared_from_this());
-    return backend_->Run(
-        Backend::Pool::kCount, caller.tenant,
-        [self, m = found.value, type] {
-          const bool same = m->pattern_digest().ToBytes() == self->request_.known_pattern();
-          Section section(self.get());
-          if (!self->ended_locked()) self->Begin(m, type, same);
-          self->PumpLocked();
-        },
-        [self](const absl::Status& error) {
-          Section section(self.get());
-          self->EndLocked(error);
-          self->PumpLocked();
-        });
-  }
-
-  void Begin(const std::shared_ptr<const Preconditioner>& m, v1::ValueType type, bool values_only) {
-    // In use, in the eyes of the store, as long as it is read.
-    std::shared_ptr<const kernels::Preconditioner> kernel(m, m->kernel.get());
-    download_.emplace(std::make_shared<const PartialMatrix>(std::move(kernel)), type, values_only);
+    tenant_ = caller.tenant;
+    download_ = std::make_shared<Download>(found.value, type, request_.known_pattern());
+    return absl::OkStatus();
   }
 
   bool Next(v1::DownloadPreconditionerResponse* message) override {
-    if (!download_ || done_) return false;
+    if (download_ == nullptr || done_ || Comparing()) return false;
     auto more = download_->Next(message, &v1::DownloadPreconditionerResponse::mutable_header,
                                 backend_->streams().ChunkBytes());
     if (!more.ok()) {
@@ -259,9 +199,19 @@ class DownloadStream final
     return true;
   }
 
+  bool Comparing() {
+    auto self = std::static_pointer_cast<DownloadStream>(shared_from_this());
+    return download_->Comparing(backend_, tenant_, [self](const std::function<void()>& task) {
+      Section section(self.get());
+      task();
+      self->PumpLocked();
+    });
+  }
+
   Backend* const backend_;
   v1::DownloadPreconditionerRequest request_;
-  std::optional<Download> download_;
+  std::string tenant_;
+  std::shared_ptr<Download> download_;
   bool done_ = false;
 };
 

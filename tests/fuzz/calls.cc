@@ -13,6 +13,7 @@
 #include <variant>
 #include <vector>
 
+#include "server/base/digest.h"
 #include "tests/fuzz/input.h"
 #include "tests/server/rpc/harness.h"
 
@@ -137,10 +138,48 @@ class Session {
       case 7:
         header.set_sort_and_sum(true);
         break;
+      case 8:
+        header.set_same_pattern_as(Pick(matrices_, "matrices/").name);
+        break;
+      case 9:
+        header.set_layout(v1::LAYOUT_CSR);  // a diagonal is the same by rows
+        *header.mutable_sent_digest() = Digests(header.n());
+        break;
+      case 10:
+        header.set_wait_for_need(true);
+        *header.mutable_digest() = Digests(header.n());
+        break;
       default:
         break;
     }
     return header;
+  }
+
+  std::string DiagonalPattern(int64_t n) {
+    const Csc a = DiagonalMatrix(n);
+    return PatternDigest(n, a.pointers, a.indices).ToBytes();
+  }
+
+  // Mostly those of a matrix that Send sends.
+  v1::MatrixDigest Digests(int64_t n) {
+    const Csc a = DiagonalMatrix(n, 1 + in_.Below(3));
+    v1::MatrixDigest digest;
+    digest.set_pattern(in_.Below(8) == 0 ? in_.Bytes(16) : DiagonalPattern(n));
+    digest.set_values(ValueDigest(a.values).ToBytes());
+    if (const int sha256 = in_.Below(4); sha256 > 0) {
+      digest.set_pattern_sha256(PatternSha256(n, a.pointers, a.indices).ToBytes());
+      if (sha256 > 1) digest.set_values_sha256(ValueSha256(a.values).ToBytes());
+    }
+    return digest;
+  }
+
+  // Which way M comes down, or A up.
+  void Arrays(v1::BuildHeader* header) {
+    const int form = in_.Below(8);
+    header->set_stream_result(form > 0 && form < 5);
+    header->set_partial_result(form == 2 || form == 3);
+    if (form == 3 || form == 4) header->set_known_pattern(DiagonalPattern(1 + in_.Below(12)));
+    if (form == 5) *header->mutable_inline_matrix() = Header();
   }
 
   v1::PreconditionerSpec Spec() {
@@ -181,6 +220,7 @@ class Session {
         const Known matrix = Pick(matrices_, "matrices/");  // compilers differ in order
         v1::BuildHeader header = BuildOf(matrix.name, Spec());
         Terms(&header);
+        Arrays(&header);
         call.Head(header);
         streams_.push_back({std::move(call), tenant});
         break;
@@ -257,6 +297,7 @@ class Session {
     if (event.has_done()) matrices_.push_back({event.done().matrix().name(), tenant});
   }
   void Learn(const v1::BuildPreconditionerResponse& event, int tenant) {
+    if (event.has_matrix()) matrices_.push_back({event.matrix().name(), tenant});
     if (event.has_done())
       preconditioners_.push_back({event.done().preconditioner().name(), tenant});
     if (event.job().has_queued()) jobs_.push_back({event.job().queued().job(), tenant});
@@ -381,6 +422,7 @@ class Session {
     const int tenant = Tenant();
     v1::DownloadPreconditionerRequest request;
     request.set_name(thing.name);
+    if (in_.Below(4) == 1) request.set_known_pattern(DiagonalPattern(1 + in_.Below(12)));
     auto context = For(tenant);
     auto stream = h_.preconditioners->DownloadPreconditioner(context.get(), request);
     v1::DownloadPreconditionerResponse response;

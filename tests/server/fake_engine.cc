@@ -155,7 +155,11 @@ class FakeEngine::Face final : public kernels::Engine {
       if (Status s = Touch(context.device); !s.ok()) return s;
       ++told_.of(context.device).solves;
     }
-    if (told_.m_decides) return SolveByM(c, context);
+    if (told_.solve) {
+      ++told_.solves;
+      const Status held = WaitWhile(told_.hold_solves, context.stop, "the fake solve");
+      return told_.solve(c, context, held, TakeOne(told_.break_solves));
+    }
     const int all = told_.residuals, late = told_.residuals_after_hold;
     const int64_t n = c.a.n_cols, count = static_cast<int64_t>(c.b.size()) / n;
     const auto report = [&](int begin, int end) {
@@ -200,60 +204,6 @@ class FakeEngine::Face final : public kernels::Engine {
     result.figures.iterations = all;
     result.figures.iterate_ms = 2;
     result.figures.bytes = 2e6;
-    return result;
-  }
-
-  Result<SolveResult> SolveByM(const SolveCase& c, const Context& context) const {
-    ++told_.solves;
-    const Status held = WaitWhile(told_.hold_solves, context.stop, "the fake solve");
-    const bool breaks = TakeOne(told_.break_solves);
-    const auto n = static_cast<size_t>(c.a.n_cols);
-    double times = 1;
-    for (size_t j = 0; j < n && c.preconditioner != nullptr; ++j) {
-      const double am =
-          Diagonal(c.a, static_cast<int64_t>(j)) * c.preconditioner->matrix().values[j];
-      times = std::max({times, am, 1 / am});
-    }
-    SolveResult result;
-    result.x.resize(c.b.size());
-    result.solve_ms = 1;
-    result.figures.iterate_ms = 2;
-    result.m_storage = Storage::kFp64;
-    for (size_t r = 0; r < c.b.size() / n; ++r) {
-      // Relative residuals fall from `from` by 1 / (10 times) an iteration.
-      double from = 0, b_norm = 0;
-      std::vector<double> guess(n, 0.0);
-      for (size_t j = 0; j < n; ++j) {
-        const double b = c.b[r * n + j];
-        if (!c.x0.empty()) guess[j] = c.x0[r * n + j];
-        from += std::pow(b - Diagonal(c.a, static_cast<int64_t>(j)) * guess[j], 2);
-        b_norm += b * b;
-      }
-      from = std::sqrt(from / b_norm);
-      const auto needed = static_cast<int64_t>(std::ceil(from * 10 * times - 1e-6));
-      RhsResult rhs;
-      rhs.iterations = held.ok() ? std::min(needed, c.options.max_iterations) : 0;
-      if (breaks) rhs.iterations = std::min<int64_t>(rhs.iterations, 1);
-      const double left =
-          needed > 0 ? static_cast<double>(needed - rhs.iterations) / static_cast<double>(needed)
-                     : 0;
-      for (size_t j = 0; j < n; ++j) {
-        const double x = c.b[r * n + j] / Diagonal(c.a, static_cast<int64_t>(j));
-        result.x[r * n + j] = x + left * (guess[j] - x);
-      }
-      for (int32_t i = 0; i <= rhs.iterations && context.progress != nullptr; ++i) {
-        const double share = needed > 0 ? static_cast<double>(i) / static_cast<double>(needed) : 1;
-        context.progress->OnResidual({static_cast<int32_t>(r), i, from * (1 - share)});
-      }
-      rhs.true_relative_residual = from * left;
-      rhs.true_residual = rhs.true_relative_residual * std::sqrt(b_norm);
-      rhs.outcome = !held.ok()                 ? Outcome::kCancelled
-                    : breaks                   ? Outcome::kBreakdown
-                    : needed <= rhs.iterations ? Outcome::kConverged
-                                               : Outcome::kMaxIterations;
-      result.figures.iterations += rhs.iterations;
-      result.rhs.push_back(std::move(rhs));
-    }
     return result;
   }
 

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -116,10 +117,11 @@ class FakeEngine {
   // was held goes on.
   std::atomic<int> residuals{3}, residuals_after_hold{0};
 
-  // Solves take iterations that M decides, with no regard to `residuals`: 10 where it is A's
-  // inverse, c times as many where the worst entry of A M is c or 1 / c, each taking as much off
-  // the residual as the one before, and no more than max_iterations.
-  std::atomic<bool> m_decides{false};
+  // Solves in place of the engine, if it is set before the first solve, once it is no longer held;
+  // `held`: whether it was stopped meanwhile; `breaks`: it is one of break_solves.
+  std::function<kernels::SolveResult(const kernels::Engine::SolveCase&, const kernels::Context&,
+                                     const kernels::Status& held, bool breaks)>
+      solve;
   // Builds on a plan that served earlier values, of engines that grow a pattern, say so, and M is
   // so many times the inverse.
   std::atomic<double> reused_times{1};

@@ -18,7 +18,7 @@ int RunUpload(const UploadBench& bench);
 struct BuildBench {
   std::string address;
   int64_t nodes = 40, unknowns = 3;  // per edge of a cube, per node
-  int rounds = 5;                    // a build with partial_result and one without, in turn
+  int rounds = 5;                    // each way to send M, in turn
 };
 int RunBuild(const BuildBench& bench);
 

@@ -1,13 +1,14 @@
-// Builds whose M comes on their stream: when its first and its last byte are there, with and
-// without partial_result, in turn.
+// Time steps whose M comes on the stream of its build: values go up, M is built on the plan that is
+// there, and all of M, or its values alone, comes down, once it is built or while it is
+// (partial_result), in turn.
 #include <grpcpp/grpcpp.h>
 #include <spaid/client.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "client/cpp/arrays.h"
 #include "client/cpp/bench/bench.h"
 #include "spaid/v1/preconditioner.grpc.pb.h"
 
@@ -73,20 +75,29 @@ void Fill(uint64_t seed, CscMatrix* a) {
 // Milliseconds since the header was sent.
 struct Times {
   double header = 0, first_byte = 0, first_value = 0, last_byte = 0, done = 0;
-  double built = 0;  // the job's last event
+  double built = 0;   // the job's last event
+  double upload = 0;  // of the values, before that
   // The daemon's times of its phases.
   double plan = 0, to_device = 0, build = 0, from_device = 0, assemble = 0;
   std::string name;  // the preconditioner's handle
 };
 
-// `m`: where M goes.
+struct Way {
+  const char* name;
+  bool partial, values_only;
+};
+constexpr std::array kWays = {Way{"whole", false, false}, Way{"partial", true, false},
+                              Way{"values", false, true}, Way{"values_partial", true, true}};
+
+// `pattern`: digest of that of M. `m`: where M goes.
 std::optional<Times> Build(v1::PreconditionerService::Stub& stub, const std::string& matrix,
-                           bool partial, std::vector<char>* m) {
+                           const Way& way, const std::string& pattern, std::vector<char>* m) {
   v1::BuildPreconditionerRequest request;
   request.mutable_header()->set_matrix(matrix);
   request.mutable_header()->mutable_spec()->set_engine(v1::ENGINE_KIND_STATIC_SPAI);
   request.mutable_header()->set_stream_result(true);
-  request.mutable_header()->set_partial_result(partial);
+  request.mutable_header()->set_partial_result(way.partial);
+  if (way.values_only) request.mutable_header()->set_known_pattern(pattern);
   grpc::ClientContext context;
   const auto start = Clock::now();
   const auto since = [start] {
@@ -104,6 +115,10 @@ std::optional<Times> Build(v1::PreconditionerService::Stub& stub, const std::str
       times.header = since();
       n = response.result().n(), nnz = response.result().nnz();
       m->resize(static_cast<size_t>(8 * (n + 1) + 12 * nnz));
+      if (response.result().values_only() != way.values_only) {
+        std::cerr << "error: M has another pattern than A\n";
+        return std::nullopt;
+      }
     }
     if (response.has_chunk()) {
       const v1::ArrayChunk& chunk = response.chunk();
@@ -144,55 +159,62 @@ std::optional<Times> Build(v1::PreconditionerService::Stub& stub, const std::str
 int RunBuild(const BuildBench& bench) {
   CscMatrix a = Cube(bench.nodes, bench.unknowns);
   Client client({.address = bench.address});
-  grpc::ChannelArguments arguments;
+  const auto fail = [](const Error& error) {
+    std::cerr << "error: " << error.message << '\n';
+    return 1;
+  };
   const auto stub = v1::PreconditionerService::NewStub(
-      grpc::CreateCustomChannel(bench.address, grpc::InsecureChannelCredentials(), arguments));
+      grpc::CreateChannel(bench.address, grpc::InsecureChannelCredentials()));
+  const auto pattern = internal::KnownPattern(&a);
+  if (!pattern.ok()) return fail(pattern.error());
+  Fill(0, &a);
+  const auto first = client.Upload(a, "build benchmark");
+  if (!first.ok()) return fail(first.error());
   std::vector<char> m;
-  std::map<bool, std::vector<Times>> measured;
+  std::array<std::vector<Times>, kWays.size()> measured;
+  uint64_t seed = 0;
   for (int round = -1; round < bench.rounds; ++round) {  // round -1 makes the plan, and warms up
-    for (const bool partial : {false, true}) {
-      // New values: the server must not have it.
-      Fill(static_cast<uint64_t>(2 * round + 2 + (partial ? 1 : 0)), &a);
-      const auto stored = client.Upload(a, "build benchmark");
-      if (!stored.ok()) {
-        std::cerr << "error: " << stored.error().message << '\n';
-        return 1;
-      }
-      const auto times = Build(*stub, stored->name, partial, &m);
+    for (size_t way = 0; way < kWays.size(); ++way) {
+      Fill(++seed, &a);  // new values: the server must not have it
+      const auto start = Clock::now();
+      const auto stored = client.UploadValues(first->name, a);
+      if (!stored.ok()) return fail(stored.error());
+      const double upload = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+      auto times = Build(*stub, stored->name, kWays[way], *pattern, &m);
       if (!times) return 1;
-      if (round >= 0) measured[partial].push_back(*times);
-      if (auto error = client.DeletePreconditioner(times->name)) {
-        std::cerr << "error: " << error->message << '\n';
-        return 1;
-      }
-      if (auto error = client.DeleteMatrix(stored->name)) {
-        std::cerr << "error: " << error->message << '\n';
-        return 1;
-      }
+      times->upload = upload;
+      if (round >= 0) measured[way].push_back(*times);
+      if (auto error = client.DeletePreconditioner(times->name)) return fail(*error);
+      if (auto error = client.DeleteMatrix(stored->name)) return fail(*error);
     }
   }
+  if (auto error = client.DeleteMatrix(first->name)) return fail(*error);
   nlohmann::ordered_json result = {
       {"benchmark", "build"},   {"n", a.n}, {"nnz", a.row_idx.size()}, {"bytes", m.size()},
       {"rounds", bench.rounds},
   };
-  for (const bool partial : {false, true}) {
-    const auto median = [&](double Times::*part) {
+  for (size_t way = 0; way < kWays.size(); ++way) {
+    const auto median = [&](auto part) {
       std::vector<double> values;
-      for (const Times& times : measured[partial]) values.push_back(times.*part);
+      for (const Times& times : measured[way]) values.push_back(part(times));
       return Median(values);
     };
-    result[partial ? "partial" : "whole"] = {
-        {"header_ms", median(&Times::header)},
-        {"first_byte_ms", median(&Times::first_byte)},
-        {"first_value_ms", median(&Times::first_value)},
-        {"built_ms", median(&Times::built)},
-        {"last_byte_ms", median(&Times::last_byte)},
-        {"done_ms", median(&Times::done)},
-        {"plan_ms", median(&Times::plan)},
-        {"host_to_device_ms", median(&Times::to_device)},
-        {"build_ms", median(&Times::build)},
-        {"device_to_host_ms", median(&Times::from_device)},
-        {"assemble_ms", median(&Times::assemble)},
+    result[kWays[way].name] = {
+        {"upload_ms", median([](const Times& t) { return t.upload; })},
+        {"header_ms", median([](const Times& t) { return t.header; })},
+        {"first_byte_ms", median([](const Times& t) { return t.first_byte; })},
+        {"first_value_ms", median([](const Times& t) { return t.first_value; })},
+        {"built_ms", median([](const Times& t) { return t.built; })},
+        {"last_byte_ms", median([](const Times& t) { return t.last_byte; })},
+        {"done_ms", median([](const Times& t) { return t.done; })},
+        {"plan_ms", median([](const Times& t) { return t.plan; })},
+        {"host_to_device_ms", median([](const Times& t) { return t.to_device; })},
+        {"build_ms", median([](const Times& t) { return t.build; })},
+        {"device_to_host_ms", median([](const Times& t) { return t.from_device; })},
+        {"assemble_ms", median([](const Times& t) { return t.assemble; })},
+        // What could be gained, at the most, if A went to the device while it comes.
+        {"to_device_of_step",
+         median([](const Times& t) { return t.to_device / (t.upload + t.last_byte); })},
     };
   }
   std::cout << result.dump(2) << std::endl;

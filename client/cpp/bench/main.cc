@@ -24,7 +24,7 @@ int main(int argc, char** argv) {
 
   BuildBench build;
   CLI::App* build_command = app.add_subcommand(
-      "build", "static SPAI of a cube of 27-point stencils, M on the stream of its build");
+      "build", "steps of static SPAI of a cube of 27-point stencils, M on the stream of its build");
   build_command->add_option("--nodes", build.nodes, "nodes of an edge")
       ->capture_default_str()
       ->check(CLI::Range(2, 200));

@@ -119,18 +119,20 @@ class Client {
   // where the server evicts it in between). With `fetch_result`, M itself is downloaded, too, its
   // first columns while the last are being built; where the build fails they are discarded. A
   // second build of the same matrix and spec is answered from the store (`timings.reused`).
+  // `known`: an M from before; where the pattern is the same, values alone are downloaded.
   Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
-                              bool fetch_result = false, const CallOptions& call = {});
+                              bool fetch_result = false, const CallOptions& call = {},
+                              const CscMatrix* known = nullptr);
   Expected<BuildResult> Build(const CscView& a, const PreconditionerSpec& spec,
-                              bool fetch_result = false, const CallOptions& call = {});
+                              bool fetch_result = false, const CallOptions& call = {},
+                              const CscMatrix* known = nullptr);
   // Estimates that build, from the pattern alone; for dynamic SPAI the time uses values, too.
   Expected<BuildEstimate> Estimate(const std::string& matrix, const PreconditionerSpec& spec,
                                    const CallOptions& call = {});
   Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});
   Expected<std::vector<PreconditionerInfo>> ListPreconditioners(const CallOptions& = {});
   std::optional<Error> DeletePreconditioner(const std::string& name, const CallOptions& = {});
-  // Downloads M in CSC, sorted; G if M = GᵀG (is_factor). `known`: an M downloaded before; where
-  // the pattern is the same, values alone come.
+  // Downloads M in CSC, sorted; G if M = GᵀG (is_factor). `known`: as for Build.
   Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {},
                                const CscMatrix* known = nullptr);
 

@@ -40,7 +40,8 @@ class System {
   Expected<SolveResult> Solve(std::span<const double> b, std::span<const double> guess = {},
                               const CallOptions& call = {});
   // Builds M for the present values, which the next Solve begins with. As Client::Build.
-  Expected<BuildResult> Build(bool fetch_result = false, const CallOptions& call = {});
+  Expected<BuildResult> Build(bool fetch_result = false, const CallOptions& call = {},
+                              const CscMatrix* known = nullptr);
 
   // Handles on the server; empty: none yet, or not any more.
   const std::string& matrix() const { return matrix_; }  // of the present values

@@ -146,8 +146,9 @@ void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
 void Context::Synchronize() const { Check(cudaStreamSynchronize(stream), "the device's work"); }
 
-void Context::Download(std::initializer_list<HostCopy> copies) const {
-  staging->Out(copies);
+void Context::Download(std::initializer_list<HostCopy> copies,
+                       const Staging::Arrived& arrived) const {
+  staging->Out(copies, arrived);
   Synchronize();
 }
 

@@ -85,8 +85,9 @@ struct Context {
   // Makes the device current for the calling thread. Guard begins so.
   void Enter() const;
   void Synchronize() const;
-  // Copies arrays to the host, and waits for them.
-  void Download(std::initializer_list<HostCopy> copies) const;
+  // Copies arrays to the host, and waits for them. `arrived`: as Staging::Out's.
+  void Download(std::initializer_list<HostCopy> copies,
+                const Staging::Arrived& arrived = nullptr) const;
 
   const int ordinal;
   const Variants variants;

@@ -55,8 +55,12 @@ void CopyPastCaches(char* to, const char* from, size_t bytes) {
 // Whoever has a part waits, at the most, for those who have parts before it.
 class Staging::Transfer {
  public:
-  Transfer(Staging& staging, std::vector<Piece> pieces, bool in)
-      : staging_(staging), in_(in), pieces_(std::move(pieces)), states_(pieces_.size()) {
+  Transfer(Staging& staging, std::vector<Piece> pieces, bool in, Arrived arrived)
+      : staging_(staging),
+        in_(in),
+        arrived_(std::move(arrived)),
+        pieces_(std::move(pieces)),
+        states_(pieces_.size()) {
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const size_t parts = (pieces_[i].bytes + kPart - 1) / kPart;
       states_[i].left = static_cast<int>(parts);
@@ -86,6 +90,7 @@ class Staging::Transfer {
     std::atomic<bool> started = false;  // its copy between buffer and device is in the stream
     std::atomic<bool> ready = false;    // its buffer may be read, or written
     std::atomic<int> left = 0;          // parts that are still to be copied
+    bool there = false;                 // on the host; guarded by mutex_
   };
 
   // A failure ends the transfer, and waits for the caller of Run.
@@ -101,16 +106,25 @@ class Staging::Transfer {
         CopyPastCaches(pieces_[i].to + offset, buffer(i) + offset, bytes);
       }
       if (states_[i].left.fetch_sub(1) > 1) return;
-      if (in_) {
-        Start(i);
-      } else if (i + kBuffers < pieces_.size()) {
-        Start(i + kBuffers);
-      }
+      if (in_) return Start(i);
+      if (i + kBuffers < pieces_.size()) Start(i + kBuffers);
+      if (arrived_) Tell(i);
     } catch (const Failure& failure) {
       const std::lock_guard<std::mutex> lock(mutex_);
       if (!failure_) failure_.emplace(failure);
       failed_.store(true);
     }
+  }
+
+  // Piece i is on the host.
+  void Tell(size_t i) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    states_[i].there = true;
+    if (i > there_) return;
+    for (; there_ < pieces_.size() && states_[there_].there; ++there_) {
+      bytes_there_ += pieces_[there_].bytes;
+    }
+    arrived_(bytes_there_);
   }
 
   // Waits until what is in the buffer has arrived; false where the transfer has failed.
@@ -147,12 +161,15 @@ class Staging::Transfer {
 
   Staging& staging_;
   const bool in_;
+  const Arrived arrived_;
   const std::vector<Piece> pieces_;
   std::vector<Part> parts_;
   std::vector<State> states_;  // of pieces
   std::atomic<bool> failed_ = false;
-  std::mutex mutex_;
-  std::optional<Failure> failure_;  // the first; guarded by mutex_
+  std::mutex mutex_;                // guards all below, and calls of arrived_
+  std::optional<Failure> failure_;  // the first
+  size_t there_ = 0;                // the first pieces that are on the host, and
+  size_t bytes_there_ = 0;          // their bytes
 };
 
 Staging::~Staging() {
@@ -194,10 +211,10 @@ void Staging::In(void* device, const void* host, size_t bytes) {
   }
   std::vector<Piece> pieces;
   Cut({static_cast<char*>(device), static_cast<const char*>(host), bytes}, bytes, pieces);
-  Transfer(*this, std::move(pieces), /*in=*/true).Run();
+  Transfer(*this, std::move(pieces), /*in=*/true, nullptr).Run();
 }
 
-void Staging::Out(std::initializer_list<HostCopy> copies) {
+void Staging::Out(std::initializer_list<HostCopy> copies, const Arrived& arrived) {
   size_t all = 0;
   for (const HostCopy& copy : copies) all += copy.bytes;
   if (all < kLarge || !Prepare()) {
@@ -213,7 +230,7 @@ void Staging::Out(std::initializer_list<HostCopy> copies) {
     Cut({static_cast<char*>(copy.host), static_cast<const char*>(copy.device), copy.bytes}, all,
         pieces);
   }
-  Transfer(*this, std::move(pieces), /*in=*/false).Run();
+  Transfer(*this, std::move(pieces), /*in=*/false, arrived).Run();
 }
 
 }  // namespace spaid::cuda

@@ -6,6 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <functional>
 #include <initializer_list>
 #include <vector>
 
@@ -30,8 +31,13 @@ class Staging {
 
   // In the stream's order. The host's array must stay until the stream has been waited for.
   void In(void* device, const void* host, size_t bytes);
-  // One array is on its way while the one before it is copied.
-  void Out(std::initializer_list<HostCopy> copies);
+  // Is told that the first `bytes` of the copies, one behind the other, are on the host: more of
+  // them than before. One call at a time, on the threads that copy, which wait for it. Must not
+  // throw.
+  using Arrived = std::function<void(size_t bytes)>;
+  // One array is on its way while the one before it is copied. `arrived`: null, or told piece by
+  // piece; of copies that the driver makes, not.
+  void Out(std::initializer_list<HostCopy> copies, const Arrived& arrived = nullptr);
 
  private:
   class Transfer;

@@ -19,6 +19,7 @@
 #include "kernels/static_spai/cuda/spai_on_device.h"
 #include "kernels/static_spai/host_columns.h"
 #include "kernels/static_spai/quality.h"
+#include "kernels/static_spai/shown_part.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 #include "kernels/static_spai/static_spai_plan.h"
 
@@ -229,17 +230,6 @@ struct BuildRequest {
   std::latch& pattern_there;  // result.m has its pattern; nobody else touches it before
 };
 
-// Shows the part's columns that are finished: all but those that were left to the host.
-void ShowPart(const IndexRange& columns, const Array<uint8_t>& flags, ShownResult& shown) {
-  if (!shown.showing()) return;
-  const auto begin = flags.begin() + columns.begin, end = flags.begin() + columns.end;
-  for (auto at = begin; at != end;) {
-    const auto left = std::find(at, end, 0);
-    shown.Finished(at - flags.begin(), left - flags.begin());
-    at = std::find_if(left, end, [](uint8_t flag) { return flag != 0; });
-  }
-}
-
 // `m`: null, or receives M. Where that is compacted, which one of several parts never is, the
 // pattern of the result is filled, too.
 Status BuildPart(const BuildRequest& request, size_t i, KeptM* m, StaticSpaiCudaTimings& timings) {
@@ -280,13 +270,23 @@ Status BuildPart(const BuildRequest& request, size_t i, KeptM* m, StaticSpaiCuda
                         made.m_idx.To(result.m.row_idx.data(), entries)});
     }
     const int64_t first = columns.begin;
+    const cuda::HostCopy norms =
+        made.residual_norms.To(result.residual_norms.data() + first, columns.size(), first);
+    const cuda::HostCopy pivots =
+        made.pivots.To(result.min_scaled_pivots.data() + first, columns.size(), first);
+    const cuda::HostCopy flags = made.flags.To(request.flags.data() + first, columns.size(), first);
+    const size_t before = norms.bytes + pivots.bytes + flags.bytes;
+    ShownPart part_shown(columns, result.m.col_ptr, request.flags, result.shown);
     context.Download(
-        {made.values.To(result.m.values.data() + plan.first_entry, entries, plan.first_entry),
-         made.residual_norms.To(result.residual_norms.data() + first, columns.size(), first),
-         made.pivots.To(result.min_scaled_pivots.data() + first, columns.size(), first),
-         made.flags.To(request.flags.data() + first, columns.size(), first)});
+        {norms, pivots, flags,
+         made.values.To(result.m.values.data() + plan.first_entry, entries, plan.first_entry)},
+        [&](size_t bytes) {
+          if (bytes <= before) return;
+          part_shown.Arrived(plan.first_entry +
+                             static_cast<int64_t>((bytes - before) / sizeof(double)));
+        });
+    part_shown.ArrivedAll();
     timings.device_to_host_ms += MsSince(start);
-    ShowPart(columns, request.flags, result.shown);
     if (m == nullptr) return;
     made.residual_norms = {};
     made.pivots = {};

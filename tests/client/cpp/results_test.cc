@@ -125,17 +125,18 @@ TEST(Download, AHugePromiseIsRefusedNotAllocated) {
 
 Expected<BuildResult> BuildWith(const std::function<void(BuildStream&)>& play, bool fetch,
                                 const grpc::Status& end = grpc::Status::OK,
-                                const CallOptions& call = {}) {
+                                const CallOptions& call = {}, const CscMatrix* known = nullptr) {
   ScriptedServer server({.build = [&](grpc::ServerContext&, BuildStream& stream) {
     v1::BuildPreconditionerRequest request;
     stream.Read(&request);
     EXPECT_EQ(request.header().stream_result(), fetch);
     EXPECT_EQ(request.header().partial_result(), fetch);
+    EXPECT_EQ(request.header().known_pattern().size(), fetch && known != nullptr ? 16u : 0u);
     play(stream);
     return end;
   }});
   Client client({.address = server.address()});
-  return client.Build("matrices/a", PreconditionerSpec{}, fetch, call);
+  return client.Build("matrices/a", PreconditionerSpec{}, fetch, call, known);
 }
 
 // The header and chunks of M, the first `count` of them, each time that it is called.
@@ -179,6 +180,39 @@ TEST(Build, BringsTheMatrixWhereAskedFor) {
   EXPECT_EQ(built->m->values, Small().values);
   EXPECT_EQ(built->preconditioner.quality.residual_frobenius, 0.25);
   EXPECT_TRUE(built->timings.rebuild);
+}
+
+TEST(Build, ValuesOfAKnownPatternArePutIntoIt) {
+  const auto play = [](BuildStream& stream) {
+    for (Download part : WholeDownload()) {
+      v1::BuildPreconditionerResponse response;
+      if (part.has_header()) {
+        *response.mutable_result() = part.header();
+        response.mutable_result()->set_values_only(true);
+        stream.Write(response);
+      } else if (part.chunk().array() == v1::ARRAY_KIND_VALUES) {
+        *response.mutable_chunk() = part.chunk();
+        stream.Write(response);
+      }
+    }
+    stream.Write(DoneBuild());
+  };
+  CscMatrix known = Small();
+  known.values.assign(known.values.size(), 0);
+  const auto built = BuildWith(play, true, grpc::Status::OK, {}, &known);
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  EXPECT_EQ(built->m->col_ptr, Small().col_ptr);
+  EXPECT_EQ(built->m->row_idx, Small().row_idx);
+  EXPECT_EQ(built->m->values, Small().values);
+  EXPECT_EQ(BuildWith(play, true).error().reason, "PROTOCOL_VIOLATION");
+  EXPECT_TRUE(BuildWith([](BuildStream& stream) { stream.Write(DoneBuild()); }, false,
+                        grpc::Status::OK, {}, &known)
+                  .ok())
+      << "nobody asked for M";
+  known.col_ptr.pop_back();
+  Client client({.address = "127.0.0.1:1"});
+  EXPECT_EQ(client.Build("matrices/a", PreconditionerSpec{}, true, {}, &known).error().reason,
+            "SIZE_MISMATCH");
 }
 
 // The build began anew: what had come is void.

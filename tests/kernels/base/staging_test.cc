@@ -6,15 +6,20 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <thread>
 #include <vector>
+
+#include "kernels/static_spai/shown_part.h"
+#include "tests/kernels/base/recording_sink.h"
 
 namespace {
 
@@ -62,6 +67,9 @@ struct FakeEvent {
 FakeStream* stream;
 std::atomic<int> copies_left;  // until one fails
 std::atomic<bool> pins;        // whether there is memory to pin
+// Runs on the device before it copies from this address; null: nothing does.
+const void* hook_at;
+std::function<void()> hook;
 
 FakeEvent& Event(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
 
@@ -74,6 +82,7 @@ cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, 
                                       cudaStream_t) {
   if (copies_left.fetch_sub(1) <= 0) return cudaErrorInvalidValue;
   stream->Put([=] {
+    if (hook_at != nullptr && from == hook_at) hook();
     if (bytes > 0) std::memcpy(to, from, bytes);
   });
   return cudaSuccess;
@@ -144,6 +153,7 @@ class StagingTest : public ::testing::Test {
     stream = &stream_;
     copies_left = kAllCopies;
     pins = true;
+    hook_at = nullptr;
   }
 
   // There, back to an address that is not aligned, and the second half to another array.
@@ -210,6 +220,117 @@ TEST_F(StagingTest, AFailureEndsItAndTheNextCopyWorks) {
       ExpectThereAndBack(staging, size_t{9} << 20);
     }
   }
+}
+
+// The device holds the last piece back until the first have been told.
+TEST_F(StagingTest, TellsOfTheFirstPiecesBeforeTheLastIsCopied) {
+  constexpr size_t kSmall = 1000, kLarge = (size_t{70} << 20) + 3;
+  const std::vector<char> small(kSmall, 1), large(kLarge, 2);
+  for (const int threads : {1, 2, 8}) {
+    Staging staging(0, nullptr, threads);
+    std::vector<char> to_small(kSmall), to_large(kLarge);
+    std::mutex mutex;
+    std::condition_variable came;
+    size_t told = 0;
+    bool early = false;
+    hook_at = large.data() + (kLarge - 1) / (4 << 20) * (4 << 20);
+    hook = [&] {
+      std::unique_lock lock(mutex);
+      early = came.wait_for(lock, std::chrono::seconds(60), [&] { return told > kLarge / 2; });
+    };
+    staging.Out({{to_small.data(), small.data(), kSmall}, {to_large.data(), large.data(), kLarge}},
+                [&](size_t bytes) {
+                  const std::lock_guard lock(mutex);
+                  EXPECT_GT(bytes, told);
+                  ASSERT_LE(bytes, kSmall + kLarge);
+                  // The first and the last byte of what is new.
+                  EXPECT_EQ(told < kSmall ? to_small[told] : to_large[told - kSmall],
+                            told < kSmall ? 1 : 2);
+                  EXPECT_EQ(bytes > kSmall ? to_large[bytes - kSmall - 1] : 1,
+                            bytes > kSmall ? 2 : 1);
+                  told = bytes;
+                  came.notify_one();
+                });
+    WaitForStream();
+    EXPECT_TRUE(early) << "nothing was told before all had come";
+    EXPECT_EQ(told, kSmall + kLarge);
+  }
+}
+
+// Those that the driver makes, nobody waits for here.
+TEST_F(StagingTest, TellsNothingOfCopiesThatTheDriverMakes) {
+  const std::vector<char> from(100, 1);
+  std::vector<char> to(100);
+  Staging staging(0, nullptr, 2);
+  int told = 0;
+  staging.Out({{to.data(), from.data(), 100}}, [&](size_t) { ++told; });
+  WaitForStream();
+  EXPECT_EQ(told, 0);
+  EXPECT_EQ(to, from);
+}
+
+TEST_F(StagingTest, AFailureEndsWhatIsTold) {
+  constexpr size_t kBytes = size_t{70} << 20;
+  std::vector<char> host(kBytes), device(kBytes);
+  Staging staging(0, nullptr, 3);
+  copies_left = 10;
+  size_t told = 0;
+  EXPECT_THROW(
+      staging.Out({{host.data(), device.data(), kBytes}}, [&](size_t bytes) { told = bytes; }),
+      Failure);
+  EXPECT_LT(told, kBytes);
+  copies_left = kAllCopies;
+  ExpectThereAndBack(staging, size_t{9} << 20);
+}
+
+// A part of M on its way: its first columns are shown while the device still has the last.
+TEST_F(StagingTest, ColumnsOfAPartAreShownWhileLaterOnesAreFetched) {
+  constexpr int64_t kN = 60'000, kPerColumn = 100, kFirst = 100, kLeftToHost = 40'000;
+  std::vector<int64_t> col_ptr(kN + 1);
+  for (int64_t k = 0; k <= kN; ++k) col_ptr[static_cast<size_t>(k)] = k * kPerColumn;
+  const std::vector<int32_t> row_idx;  // nobody looks at it
+  std::vector<double> on_device(kN * kPerColumn), values(kN * kPerColumn);
+  std::iota(on_device.begin(), on_device.end(), 0);
+  std::vector<uint8_t> flags(kN, 0), flags_on_device(kN, 1);
+  flags_on_device[kLeftToHost] = 0;
+
+  kernels::RecordingSink sink;
+  kernels::ShownResult shown;
+  shown.Show(&sink, col_ptr, row_idx, values);
+  shown.Finished(0, kFirst);  // another device's part
+  kernels::ShownPart part({kFirst, kN}, col_ptr, flags, shown);
+  std::mutex mutex;
+  std::condition_variable came;
+  bool early = false;
+  sink.on_news = [&] { came.notify_one(); };
+  constexpr int64_t kEntry = kFirst * kPerColumn;
+  constexpr size_t kBytes = (kN - kFirst) * kPerColumn * sizeof(double);
+  hook_at = reinterpret_cast<const char*>(on_device.data() + kEntry) +
+            (kBytes - 1) / (4 << 20) * (4 << 20);
+  hook = [&] {
+    std::unique_lock lock(mutex);
+    early = came.wait_for(lock, std::chrono::seconds(60),
+                          [&] { return sink.columns() > kLeftToHost / 2; });
+  };
+  Staging staging(0, nullptr, 3);
+  staging.Out({{flags.data() + kFirst, flags_on_device.data() + kFirst, kN - kFirst},
+               {values.data() + kEntry, on_device.data() + kEntry, kBytes}},
+              [&](size_t bytes) {
+                if (bytes <= kN - kFirst) return;
+                const std::lock_guard lock(mutex);
+                part.Arrived(kEntry + static_cast<int64_t>((bytes - (kN - kFirst)) / 8));
+              });
+  WaitForStream();
+  part.ArrivedAll();
+  EXPECT_TRUE(early) << "no column was shown before all had come";
+  EXPECT_LE(sink.columns(), kLeftToHost) << "its column is still to come from the host";
+  EXPECT_GT(sink.columns(), kLeftToHost - 1024);
+  values[kLeftToHost * kPerColumn] = -1;
+  shown.FinishedAll();
+  on_device[kLeftToHost * kPerColumn] = -1;
+  EXPECT_TRUE(std::equal(sink.values.begin() + kEntry, sink.values.end(),
+                         on_device.begin() + kEntry, on_device.end()));
+  shown.Keep();
 }
 
 }  // namespace

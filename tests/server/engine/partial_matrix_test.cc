@@ -113,6 +113,21 @@ TEST(PartialMatrix, TellsOfAChunkAtATimeWhoeverWaits) {
   EXPECT_EQ(news, 3);
 }
 
+// Over several of the pieces in which it is read.
+TEST(PartialMatrix, DigestsThePatternThatItShows) {
+  const CscMatrix a = Tridiagonal(200'000);
+  PartialMatrix m([] {});
+  EXPECT_EQ(PatternDigestOf(m, 1), std::nullopt) << "nothing is shown";
+  m.OnPattern(a.col_ptr, a.row_idx, a.values);
+  EXPECT_EQ(PatternDigestOf(m, 1), PatternDigest(a.n_cols, a.col_ptr, a.row_idx));
+  EXPECT_EQ(PatternDigestOf(m, 2), std::nullopt);
+  m.OnWithdrawn();
+  EXPECT_EQ(PatternDigestOf(m, 1), std::nullopt);
+  const CscMatrix small = Tridiagonal(1);
+  m.OnPattern(small.col_ptr, small.row_idx, small.values);
+  EXPECT_EQ(PatternDigestOf(m, 2), PatternDigest(1, small.col_ptr, small.row_idx));
+}
+
 class EngineReads : public ::testing::Test {
  protected:
   kernels::Result<kernels::BuildResult> Build(

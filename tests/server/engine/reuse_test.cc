@@ -1,6 +1,6 @@
 // Solves that name the M of an earlier A: kept, rebuilt, grown anew, by counts of iterations. The
-// fake's solves with m_decides take 10 iterations with A's own M, c times as many with that of A /
-// c (of A c for c < 1), and lose as much of the residual in each.
+// fake's solves (SolveByM) take 10 iterations with A's own M, c times as many with that of A / c
+// (of A c for c < 1), and lose as much of the residual in each.
 #include "server/engine/reuse.h"
 
 #include <gmock/gmock.h>
@@ -14,6 +14,7 @@
 #include "server/engine/reusing_solve.h"
 #include "tests/server/engine/job_factory_fixture.h"
 #include "tests/server/engine/placement_bench.h"
+#include "tests/server/engine/solve_by_m.h"
 
 namespace spaid::server {
 namespace {
@@ -80,7 +81,7 @@ class ReuseTest : public JobFactoryTest {
  protected:
   void SetUp() override {
     JobFactoryTest::SetUp();
-    engine_.m_decides = true;
+    engine_.solve = SolveByM;
   }
   // 3 unknowns, `scale` times the values; with scale 1 the M is built of it.
   Stored<Matrix> A(double scale = 1) { return Put(Diagonal(3, scale)); }
@@ -583,7 +584,7 @@ TEST_F(ReuseTest, EqualRequestsInEqualOrderEndAlike) {
 TEST(ReusePlacementTest, AJobThatMayHaveToBuildIsPlacedWhereItsBuildIs) {
   Bench bench({FakeCpu(), FakeGpu(0)});
   bench.engine.SolveOnGpus();
-  bench.engine.m_decides = true;
+  bench.engine.solve = SolveByM;
   bench.engine.predicted_ms = 1000;  // a GPU's
   const Stored<Matrix> a = bench.Put(3);
   auto built = bench.Build(a);
