@@ -2,6 +2,7 @@
 
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
+#include <sys/mman.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
 // After xxhash.h: from here on, XXH3_128bits_update chooses AVX2 or AVX-512 where the CPU has it.
@@ -122,6 +123,15 @@ class RowOrder {
   size_t column_ = 0;
 };
 
+// Page faults are a good part of what it costs to receive much.
+void AskForHugePages(void* memory, size_t bytes) {
+  constexpr size_t kHugePage = size_t{2} << 20;
+  void* whole = memory;
+  size_t left = bytes;
+  if (std::align(kHugePage, kHugePage, whole, left) == nullptr) return;
+  (void)madvise(whole, left / kHugePage * kHugePage, MADV_HUGEPAGE);
+}
+
 Error Mismatch(std::string field, const std::string& what) {
   return MakeError(Code::kInvalidArgument, kSizeMismatch, field + ": " + what, field);
 }
@@ -148,6 +158,7 @@ std::optional<Error> ArraySink<T>::Take(const v1::ArrayChunk& chunk) {
   if (values_.empty()) {
     try {
       values_.reserve(static_cast<size_t>(count_));
+      AskForHugePages(values_.data(), values_.capacity() * sizeof(T));
     } catch (const std::exception&) {
     }
   }

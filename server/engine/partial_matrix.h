@@ -36,6 +36,8 @@ class PartialMatrix final : public JobResult, public kernels::ResultSink {
     kernels::CscView m;
     int64_t finished = 0;    // entries whose values are final, the first ones
     bool is_factor = false;  // m is G
+    // Keeps the arrays beyond read(view), as they are; null while M is being built.
+    std::shared_ptr<const kernels::Preconditioner> owner = nullptr;
   };
   // Calls read(view), in which alone the arrays may be read; not if there is nothing to read yet.
   // It holds up a build that begins, fails or ends, but not one that goes on.
@@ -47,8 +49,8 @@ class PartialMatrix final : public JobResult, public kernels::ResultSink {
     awaited_.store(true);
     View view = view_;
     view.finished = finished_.load();
-    const auto owner = owner_;
-    if (owner != nullptr) lock.unlock();
+    view.owner = owner_;
+    if (view.owner != nullptr) lock.unlock();
     read(view);
   }
   // Returns the owner of the arrays; null while M is being built.

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,19 @@
 #include "server/base/status.h"
 
 namespace spaid::server {
+namespace {
+
+// Copies of less cost less than what stands for them.
+constexpr int64_t kLeastLent = 64 << 10;
+
+grpc::Slice Lend(const char* data, size_t bytes, const std::shared_ptr<const void>& owner) {
+  // gRPC only reads it.
+  return {const_cast<char*>(data), bytes,
+          [](void* held) { delete static_cast<std::shared_ptr<const void>*>(held); },
+          new std::shared_ptr<const void>(owner)};
+}
+
+}  // namespace
 
 ChunkSource ChunkSource::OfMatrix(std::shared_ptr<const void> owner, const kernels::CscView& m,
                                   bool narrow, bool values_only) {
@@ -39,7 +53,8 @@ ChunkSource ChunkSource::OfSolution(std::shared_ptr<const void> owner, std::span
   return source;
 }
 
-absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk, int64_t most_bytes) {
+absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk, int64_t most_bytes,
+                                       grpc::Slice* lent) {
   while (part_ < parts_.size() && offset_ == parts_[part_].count) {
     ++part_;
     offset_ = 0;
@@ -52,9 +67,10 @@ absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk, int64_t most_bytes
   const char* from = part.data + offset_ * part.element_bytes;
   chunk->set_array(part.kind);
   chunk->set_offset(offset_);
-  std::string* data = chunk->mutable_data();
+  const int64_t bytes = count * wire_bytes;
   if (part.narrow) {
-    data->resize(static_cast<size_t>(count * wire_bytes));
+    std::string* data = chunk->mutable_data();
+    data->resize(static_cast<size_t>(bytes));
     for (int64_t i = 0; i < count; ++i) {
       double wide;
       std::memcpy(&wide, from + 8 * i, 8);
@@ -68,12 +84,18 @@ absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk, int64_t most_bytes
       const auto value = static_cast<float>(wide);
       std::memcpy(data->data() + 4 * i, &value, 4);
     }
+    chunk->set_crc32(Crc32(*data));
   } else {
-    data->assign(from, static_cast<size_t>(count * wire_bytes));
+    const std::string_view data(from, static_cast<size_t>(bytes));
+    chunk->set_crc32(Crc32(data));
+    if (owner_ != nullptr && bytes >= kLeastLent) {
+      *lent = Lend(from, data.size(), owner_);
+    } else {
+      chunk->set_data(from, data.size());
+    }
   }
-  chunk->set_crc32(Crc32(*data));
   offset_ += count;
-  bytes_down_ += count * wire_bytes;
+  bytes_down_ += bytes;
   return true;
 }
 

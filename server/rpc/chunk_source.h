@@ -1,9 +1,12 @@
 // Cuts the server's arrays into chunks, one at a time, when the stream asks for the next.
 #pragma once
 
+#include <grpcpp/support/slice.h>
+
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,7 +15,8 @@
 
 namespace spaid::server {
 
-// A sequence of borrowed arrays, kept alive by `owner`. Thread-compatible.
+// A sequence of borrowed arrays, kept alive by `owner` (null: whoever calls Next sees to it).
+// Thread-compatible.
 class ChunkSource {
  public:
   ChunkSource() = default;
@@ -25,10 +29,15 @@ class ChunkSource {
   // Says that only `elements` of the last array exist yet: no chunk goes out before it is whole.
   void LimitLast(int64_t elements) { parts_.back().there = elements; }
 
+  // Says who keeps the arrays alive from here on, unchanged.
+  void OwnedBy(std::shared_ptr<const void> owner) { owner_ = std::move(owner); }
+
   // Fills the next chunk, with at most `most_bytes` (8 or more) of data, and its CRC; false: all is
-  // out, or the rest does not exist yet. Error: FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: that
-  // of the value) if a value does not fit the narrow type.
-  absl::StatusOr<bool> Next(v1::ArrayChunk* chunk, int64_t most_bytes);
+  // out, or the rest does not exist yet. Much data of arrays that have an owner is left out of the
+  // chunk, and lent in `lent` in its place, which keeps the owner alive. Error:
+  // FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: that of the value) if a value does not fit the
+  // narrow type.
+  absl::StatusOr<bool> Next(v1::ArrayChunk* chunk, int64_t most_bytes, grpc::Slice* lent);
   int64_t bytes_down() const { return bytes_down_; }
 
  private:

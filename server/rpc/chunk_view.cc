@@ -1,10 +1,14 @@
 #include "server/rpc/chunk_view.h"
 
 #include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/wire_format_lite.h>
 #include <grpcpp/support/proto_buffer_reader.h>
 
 #include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
 
 namespace spaid::server {
 namespace {
@@ -14,6 +18,13 @@ using google::protobuf::io::CodedInputStream;
 
 constexpr uint32_t Tag(int field, WireFormatLite::WireType type) {
   return WireFormatLite::MakeTag(field, type);
+}
+
+void AppendLength(int field, size_t size, std::string* message) {
+  google::protobuf::io::StringOutputStream stream(message);
+  google::protobuf::io::CodedOutputStream out(&stream);
+  out.WriteTag(Tag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED));
+  out.WriteVarint32(static_cast<uint32_t>(size));
 }
 
 bool ReadPieces(CodedInputStream& in, ChunkView* chunk) {
@@ -84,6 +95,16 @@ bool ReadChunk(grpc::ByteBuffer* message, int field, ChunkView* chunk) {
     seen |= bit;
   }
   return in.ConsumedEntireMessage();
+}
+
+grpc::ByteBuffer WriteChunk(int field, const v1::ArrayChunk& chunk, grpc::Slice data) {
+  // Fields may come in any order: the data is the last one.
+  std::string head = chunk.SerializeAsString();
+  AppendLength(v1::ArrayChunk::kDataFieldNumber, data.size(), &head);
+  std::string start;
+  AppendLength(field, head.size() + data.size(), &start);
+  const std::array<grpc::Slice, 2> slices{grpc::Slice(start + head), std::move(data)};
+  return {slices.data(), slices.size()};
 }
 
 }  // namespace spaid::server

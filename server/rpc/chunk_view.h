@@ -1,5 +1,6 @@
-// Reads a chunk of an array in place, in the buffers of gRPC that brought it, without copying it
-// into a protobuf first. Large arrays pass through here, so each copy of them counts.
+// Reads a chunk of an array in place, in the buffers of gRPC that brought it, and sends one from
+// where its data lies, without a copy into a protobuf. Large arrays pass through here, so each copy
+// of them counts.
 //
 //   ChunkView chunk;
 //   if (ReadChunk(&message, v1::UploadMatrixRequest::kChunkFieldNumber, &chunk)) {
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include <cstdint>
 #include <functional>
@@ -38,5 +40,9 @@ struct ChunkView {
 // its fields at most once, as every client sends it. Returns false for any other bytes, which
 // protobuf then parses. `message` is not changed.
 bool ReadChunk(grpc::ByteBuffer* message, int field, ChunkView* chunk);
+
+// Returns the other way round a serialized message that is `chunk`, whose own data is empty, with
+// `data` in the field `field`. Copies no data.
+grpc::ByteBuffer WriteChunk(int field, const v1::ArrayChunk& chunk, grpc::Slice data);
 
 }  // namespace spaid::server

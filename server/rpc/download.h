@@ -44,15 +44,16 @@ class Download : public std::enable_shared_from_this<Download> {
   bool Comparing(Backend* backend, const std::string& tenant, const Resume& resume);
 
   // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message, with `most_bytes` of data
-  // at most; false: all is out, or it is not there yet. Errors: ChunkSource::Next's.
+  // at most; false: all is out, or it is not there yet. `lent` and errors: ChunkSource::Next's.
   template <class Response>
   absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)(),
-                            int64_t most_bytes) {
+                            int64_t most_bytes, grpc::Slice* lent) {
     absl::StatusOr<bool> filled = false;
     m_->Read([&](const PartialMatrix::View& view) {
       if (view.version == version_) {
         chunks_.LimitLast(view.finished);
-        filled = chunks_.Next(message->mutable_chunk(), most_bytes);
+        chunks_.OwnedBy(view.owner);
+        filled = chunks_.Next(message->mutable_chunk(), most_bytes, lent);
       } else if (known_pattern_.empty() || view.version == compared_) {
         Begin(view, (message->*header)());
         filled = true;

@@ -112,7 +112,8 @@ class WatchStream final : public RequestStream<v1::WatchJobRequest, v1::WatchJob
       message->mutable_solution()->set_n(static_cast<int64_t>(outcome_->x.size()) / count);
       return true;
     }
-    const auto more = solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes());
+    const auto more =
+        solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes(), &lent_);
     if (more.ok() && *more) return true;
     EndLocked(more.status());
     return false;

@@ -128,7 +128,7 @@ class BuildStream final
 
   absl::StatusOr<bool> NextOfDownload(v1::BuildPreconditionerResponse* message) {
     return download_->Next(message, &v1::BuildPreconditionerResponse::mutable_result,
-                           backend_->streams().ChunkBytes());
+                           backend_->streams().ChunkBytes(), &lent_);
   }
 
   bool Comparing() {
@@ -185,7 +185,7 @@ class DownloadStream final
   bool Next(v1::DownloadPreconditionerResponse* message) override {
     if (download_ == nullptr || done_ || Comparing()) return false;
     auto more = download_->Next(message, &v1::DownloadPreconditionerResponse::mutable_header,
-                                backend_->streams().ChunkBytes());
+                                backend_->streams().ChunkBytes(), &lent_);
     if (!more.ok()) {
       EndLocked(more.status());
       return false;

@@ -168,7 +168,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
       if (!omit_solution_) solution_ = ChunkSource::OfSolution(outcome_, outcome_->x);
     }
     if (writing_) return false;
-    auto more = solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes());
+    auto more = solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes(), &lent_);
     if (!more.ok()) {
       EndLocked(more.status());
       return false;

@@ -254,6 +254,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
       bool filled = false;
       GuardLocked([this, &filled] {
         message_.Clear();
+        lent_ = grpc::Slice();
         filled = Next(&message_) && Serialized();
       });
       if (filled && !FailedLocked()) return end_ ? WriteAndFinishLocked() : StartWriteLocked();
@@ -270,19 +271,27 @@ class OutStream : public RawBidiReactor, public LiveStream {
 
   std::mutex mu_;
   grpc::CallbackServerContext* const context_;
+  // Of Next: the data of the message's chunk (ChunkSource), where it is not in the message.
+  grpc::Slice lent_;
 
  private:
   bool FailedLocked() const { return end_.has_value() && !end_->ok(); }
 
-  // Moves `message_` into `outgoing_`. True.
+  // Moves `message_` into `outgoing_`, with `lent_` as the data of its chunk. True.
   bool Serialized() {
-    write_bytes_ = static_cast<int64_t>(message_.ByteSizeLong());
     bool own = false;
     outgoing_.Clear();
+    if constexpr (requires { Response::kChunkFieldNumber; }) {
+      if (lent_.size() > 0) {
+        outgoing_ = WriteChunk(Response::kChunkFieldNumber, message_.chunk(), std::move(lent_));
+        own = true;
+      }
+    }
     // As gRPC does with a message: what is not initialised or over 2 GiB is a mistake of ours.
-    if (!grpc::SerializationTraits<Response>::Serialize(message_, &outgoing_, &own).ok()) {
+    if (!own && !grpc::SerializationTraits<Response>::Serialize(message_, &outgoing_, &own).ok()) {
       std::abort();
     }
+    write_bytes_ = static_cast<int64_t>(outgoing_.Length());
     message_.Clear();
     return true;
   }

@@ -1,4 +1,4 @@
-// The yardstick of the upload benchmark: a client stream of 1 MiB messages that nobody looks into.
+// The yardstick of transfers: streams of 1 MiB messages that nobody looks into.
 #include <fcntl.h>
 #include <grpcpp/grpcpp.h>
 #include <spawn.h>
@@ -11,11 +11,14 @@
 
 #include "client/cpp/bench/bench.h"
 #include "spaid/v1/matrix.grpc.pb.h"
+#include "spaid/v1/preconditioner.grpc.pb.h"
 
 extern char** environ;
 
 namespace spaid::bench {
 namespace {
+
+constexpr int64_t kMessageBytes = 1 << 20;
 
 // The messages are those of UploadMatrix (bytes in a chunk in a request), so that the framing is
 // the same; only the work on them is missing.
@@ -34,14 +37,29 @@ class Sink final : public v1::MatrixService::Service {
   }
 };
 
+// As many messages of 1 MiB as the name says.
+class Source final : public v1::PreconditionerService::Service {
+ public:
+  grpc::Status DownloadPreconditioner(
+      grpc::ServerContext*, const v1::DownloadPreconditionerRequest* request,
+      grpc::ServerWriter<v1::DownloadPreconditionerResponse>* stream) override {
+    v1::DownloadPreconditionerResponse response;
+    response.mutable_chunk()->mutable_data()->assign(kMessageBytes, '\x5a');
+    for (int64_t left = std::stoll(request->name()); left > 0; --left) stream->Write(response);
+    return grpc::Status::OK;
+  }
+};
+
 }  // namespace
 
 int ServeBareStream() {
   Sink sink;
+  Source source;
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
   builder.RegisterService(&sink);
+  builder.RegisterService(&source);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (!server) return 1;
   std::cout << "127.0.0.1:" << port << std::endl;
@@ -79,7 +97,6 @@ BareServer::~BareServer() {
 }
 
 double SendBareStream(const std::string& address, int64_t bytes) {
-  constexpr int64_t kMessageBytes = 1 << 20;
   const auto stub =
       v1::MatrixService::NewStub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
@@ -102,6 +119,27 @@ double SendBareStream(const std::string& address, int64_t bytes) {
     return -1;
   }
   return seconds.count() * static_cast<double>(bytes) / static_cast<double>(sent);
+}
+
+double ReceiveBareStream(const std::string& address, int64_t bytes) {
+  const auto stub = v1::PreconditionerService::NewStub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  v1::DownloadPreconditionerRequest request;
+  request.set_name(std::to_string((bytes + kMessageBytes - 1) / kMessageBytes));
+  v1::DownloadPreconditionerResponse response;
+  const auto start = std::chrono::steady_clock::now();
+  const auto stream = stub->DownloadPreconditioner(&context, request);
+  int64_t received = 0;
+  while (stream->Read(&response)) received += static_cast<int64_t>(response.chunk().data().size());
+  const grpc::Status status = stream->Finish();
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  if (!status.ok() || received < bytes) {
+    std::cerr << "bare stream: " << status.error_message() << '\n';
+    return -1;
+  }
+  return seconds.count() * static_cast<double>(bytes) / static_cast<double>(received);
 }
 
 }  // namespace spaid::bench

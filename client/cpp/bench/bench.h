@@ -1,8 +1,11 @@
 // spaid_client_bench measures a daemon from a client's side. Each command prints one JSON object.
 #pragma once
 
+#include <spaid/client.h>
+
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace spaid::bench {
 
@@ -14,6 +17,13 @@ struct UploadBench {
   std::string local_socket;  // not empty: and by shared memory, in turn
 };
 int RunUpload(const UploadBench& bench);
+
+struct DownloadBench {
+  std::string address;
+  int64_t megabytes = 256;
+  int rounds = 5;  // bare stream, M and its values in turn
+};
+int RunDownload(const DownloadBench& bench);
 
 struct BuildBench {
   std::string address;
@@ -44,5 +54,11 @@ class BareServer {
 // Sends `bytes` in messages of 1 MiB over one stream. Returns the seconds until the server has
 // answered, or a negative number if the stream failed.
 double SendBareStream(const std::string& address, int64_t bytes);
+// The same the other way: until the last one is here.
+double ReceiveBareStream(const std::string& address, int64_t bytes);
+
+// A band of `width` entries per column, whose arrays take as many bytes as asked for.
+CscMatrix Band(int64_t bytes, int64_t width);
+double Median(std::vector<double> values);
 
 }  // namespace spaid::bench

@@ -25,12 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 // The 27 neighbours of the nodes of a cube, with so many unknowns a node: the patterns of P27, and,
 // with three, of trilinear elasticity.
 CscMatrix Cube(int64_t nodes, int64_t unknowns) {

@@ -22,6 +22,16 @@ int main(int argc, char** argv) {
                              "the daemon's --local-socket: the same from shared memory, too");
   upload_command->add_flag("!--no-checksums", upload.checksums, "send no CRC-32");
 
+  DownloadBench download;
+  CLI::App* download_command =
+      app.add_subcommand("download", "download of an M against a bare stream of 1 MiB messages");
+  download_command->add_option("--megabytes", download.megabytes, "size of M, MiB")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 65536));
+  download_command->add_option("--rounds", download.rounds, "measured rounds")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+
   BuildBench build;
   CLI::App* build_command = app.add_subcommand(
       "build", "steps of static SPAI of a cube of 27-point stencils, M on the stream of its build");
@@ -36,12 +46,14 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(1, 1000));
 
   CLI::App* serve =
-      app.add_subcommand("bare-server", "the yardstick's server; started by `upload`");
+      app.add_subcommand("bare-server", "the yardstick's server; started by the others");
   serve->group("");
   CLI11_PARSE(app, argc, argv);
 
   upload.address = address;
+  download.address = address;
   if (serve->parsed()) return ServeBareStream();
   build.address = address;
+  if (download_command->parsed()) return RunDownload(download);
   return build_command->parsed() ? RunBuild(build) : RunUpload(upload);
 }

@@ -13,29 +13,6 @@
 namespace spaid::bench {
 namespace {
 
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-// A band of `kBand` entries per column: as many bytes as asked for, cheap to make.
-CscMatrix Band(int64_t bytes) {
-  constexpr int64_t kBand = 27;
-  CscMatrix a;
-  a.n = std::max<int64_t>(2 * kBand, bytes / (8 + 12 * kBand));
-  a.col_ptr.push_back(0);
-  for (int64_t j = 0; j < a.n; ++j) {
-    const int64_t first = std::clamp<int64_t>(j - kBand / 2, 0, a.n - kBand);
-    for (int64_t i = first; i < first + kBand; ++i) {
-      a.row_idx.push_back(static_cast<int32_t>(i));
-      a.values.push_back(i == j ? 2.0 * kBand : -1.0);
-    }
-    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
-  }
-  return a;
-}
-
 // The same in memory that the daemon shares.
 class SharedUpload {
  public:
@@ -80,13 +57,34 @@ class SharedUpload {
 
 }  // namespace
 
+double Median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+CscMatrix Band(int64_t bytes, int64_t width) {
+  CscMatrix a;
+  a.n = std::max<int64_t>(2 * width, bytes / (8 + 12 * width));
+  a.col_ptr.push_back(0);
+  for (int64_t j = 0; j < a.n; ++j) {
+    const int64_t first = std::clamp<int64_t>(j - width / 2, 0, a.n - width);
+    for (int64_t i = first; i < first + width; ++i) {
+      a.row_idx.push_back(static_cast<int32_t>(i));
+      a.values.push_back(i == j ? 2.0 * static_cast<double>(width) : -1.0);
+    }
+    a.col_ptr.push_back(static_cast<int64_t>(a.row_idx.size()));
+  }
+  return a;
+}
+
 int RunUpload(const UploadBench& bench) {
   const BareServer bare;
   if (bare.address().empty()) {
     std::cerr << "error: the bare server could not be started\n";
     return 1;
   }
-  CscMatrix a = Band(bench.megabytes << 20);
+  CscMatrix a = Band(bench.megabytes << 20, 27);
   const auto bytes = static_cast<int64_t>(8 * a.col_ptr.size() + 12 * a.row_idx.size());
   Client client({.address = bench.address, .send_checksums = bench.checksums});
   SharedUpload shared(bench, a);

@@ -218,8 +218,9 @@ TEST(KnownPattern, WhereComparingFailsAllComes) {
   EXPECT_FALSE(comparing());
   EXPECT_EQ(calls, 2);
   v1::DownloadPreconditionerResponse message;
+  grpc::Slice lent;
   const auto filled =
-      download->Next(&message, &v1::DownloadPreconditionerResponse::mutable_header, 1 << 20);
+      download->Next(&message, &v1::DownloadPreconditionerResponse::mutable_header, 1 << 20, &lent);
   EXPECT_TRUE(filled.ok() && *filled);
   EXPECT_EQ(message.header().nnz(), 5);
   EXPECT_FALSE(message.header().values_only());

@@ -4,14 +4,17 @@
 #include <grpcpp/health_check_service_interface.h>
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <set>
 #include <string>
 #include <thread>
 #include <tuple>
 
+#include "server/base/digest.h"
 #include "server/base/status.h"
 #include "server/rpc/chunk_source.h"
+#include "server/rpc/chunk_view.h"
 #include "server/rpc/status_mapping.h"
 #include "tests/server/rpc/harness.h"
 
@@ -244,9 +247,10 @@ TEST(ChunkSource, RefusesToNarrowWhatDoesNotFit) {
   m.values = {1e300};
   ChunkSource source = ChunkSource::OfMatrix(nullptr, m, /*narrow=*/true);
   v1::ArrayChunk chunk;
-  EXPECT_TRUE(*source.Next(&chunk, kChunkBytes));
-  EXPECT_TRUE(*source.Next(&chunk, kChunkBytes));
-  const auto values = source.Next(&chunk, kChunkBytes);
+  grpc::Slice lent;
+  EXPECT_TRUE(*source.Next(&chunk, kChunkBytes, &lent));
+  EXPECT_TRUE(*source.Next(&chunk, kChunkBytes, &lent));
+  const auto values = source.Next(&chunk, kChunkBytes, &lent);
   ASSERT_FALSE(values.ok());
   EXPECT_EQ(ReasonOf(values.status()), "FLOAT32_OVERFLOW");
 }
@@ -258,8 +262,9 @@ TEST(ChunkSource, CutsAtAMebibyteInOrder) {
   m.col_ptr.assign(kN + 1, 0);
   ChunkSource source = ChunkSource::OfMatrix(nullptr, m, false);
   v1::ArrayChunk chunk;
+  grpc::Slice lent;
   int64_t next = 0;
-  while (*source.Next(&chunk, kChunkBytes)) {
+  while (*source.Next(&chunk, kChunkBytes, &lent)) {
     EXPECT_EQ(chunk.offset(), next);
     EXPECT_LE(chunk.data().size(), size_t{1} << 20);
     EXPECT_TRUE(chunk.has_crc32());
@@ -267,6 +272,50 @@ TEST(ChunkSource, CutsAtAMebibyteInOrder) {
   }
   EXPECT_EQ(next, kN + 1);
   EXPECT_EQ(source.bytes_down(), (kN + 1) * 8);
+}
+
+TEST(ChunkSource, LendsWhatHasAnOwnerAndIsMuch) {
+  auto x = std::make_shared<std::vector<double>>(150'000);
+  for (size_t i = 0; i < x->size(); ++i) (*x)[i] = static_cast<double>(i);
+  ChunkSource source = ChunkSource::OfSolution(x, *x);
+  std::vector<grpc::ByteBuffer> messages;
+  for (;;) {
+    v1::WatchJobResponse message;
+    grpc::Slice lent;
+    if (!*source.Next(message.mutable_chunk(), kChunkBytes, &lent)) break;
+    EXPECT_TRUE(message.chunk().data().empty());
+    messages.push_back(WriteChunk(v1::WatchJobResponse::kChunkFieldNumber, message.chunk(), lent));
+  }
+  ASSERT_EQ(messages.size(), 2);
+  source = ChunkSource();
+  EXPECT_EQ(x.use_count(), 3);
+  // As any client reads it.
+  std::vector<double> back;
+  for (grpc::ByteBuffer& bytes : messages) {
+    v1::WatchJobResponse message;
+    ASSERT_TRUE(
+        grpc::SerializationTraits<v1::WatchJobResponse>::Deserialize(&bytes, &message).ok());
+    EXPECT_EQ(message.chunk().array(), v1::ARRAY_KIND_SOLUTION);
+    EXPECT_EQ(message.chunk().offset(), static_cast<int64_t>(back.size()));
+    EXPECT_EQ(message.chunk().crc32(), Crc32(message.chunk().data()));
+    const size_t before = back.size();
+    back.resize(before + message.chunk().data().size() / 8);
+    std::memcpy(&back[before], message.chunk().data().data(), message.chunk().data().size());
+  }
+  EXPECT_EQ(back, *x);
+  messages.clear();
+  EXPECT_EQ(x.use_count(), 1);
+}
+
+TEST(ChunkSource, CopiesWhatHasNoOwnerOrIsLittle) {
+  auto x = std::make_shared<std::vector<double>>(150'000);
+  v1::ArrayChunk chunk;
+  grpc::Slice lent;
+  EXPECT_TRUE(*ChunkSource::OfSolution(nullptr, *x).Next(&chunk, kChunkBytes, &lent));
+  EXPECT_EQ(chunk.data().size(), kChunkBytes);
+  EXPECT_TRUE(*ChunkSource::OfSolution(x, *x).Next(&chunk, 4096, &lent));
+  EXPECT_EQ(chunk.data().size(), 4096);
+  EXPECT_EQ(lent.size(), 0);
 }
 
 TEST(Methods, OfTheContractAreAllServed) {
