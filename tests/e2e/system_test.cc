@@ -167,6 +167,38 @@ TEST_F(SystemTest, OfAnMWithAKnownPatternValuesAloneComeDown) {
   EXPECT_EQ(download(&other, &ignored).values, plain.values);
 }
 
+// Step by step, M comes on the stream of its build.
+TEST_F(SystemTest, BuildsOfAKnownPatternBringValuesAlone) {
+  Client client({.address = daemon_->address()});
+  const CscMatrix a = Poisson(23, 24), next = Drifted(a, 1);
+  SolveOptions options;
+  options.engine = Engine::kStaticSpai;
+  System system(client, a, options);
+  const auto first = system.Build(/*fetch_result=*/true);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  const auto values = static_cast<int64_t>(8 * first->m->values.size());
+  EXPECT_GT(first->timings.bytes_down, values);
+  ASSERT_FALSE(system.SetValues(next.values));
+  const auto second = system.Build(/*fetch_result=*/true, {}, &*first->m);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_TRUE(second->timings.rebuild);
+  EXPECT_EQ(second->timings.bytes_down, values);
+  EXPECT_EQ(second->m->col_ptr, first->m->col_ptr);
+  EXPECT_EQ(second->m->row_idx, first->m->row_idx);
+  EXPECT_NE(second->m->values, first->m->values);
+  const auto stored = client.Download(second->preconditioner.name);
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  EXPECT_EQ(stored->values, second->m->values);
+  // The pattern of another matrix is none of M's.
+  const CscMatrix smaller = Poisson(23, 23);
+  PreconditionerSpec spec;
+  spec.engine = Engine::kStaticSpai;
+  const auto other = client.Build(smaller, spec, /*fetch_result=*/true, {}, &*first->m);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ(other->m->n, smaller.n);
+  EXPECT_GT(other->timings.bytes_down, static_cast<int64_t>(8 * other->m->values.size()));
+}
+
 TEST_F(SystemTest, OtherPatternsAndSizes) {
   Client client({.address = daemon_->address()});
   CscMatrix a = Poisson(20, 21);

@@ -8,6 +8,16 @@
 #include <vector>
 
 namespace spaid::server {
+namespace {
+
+double Diagonal(const kernels::CscView& a, size_t j) {
+  for (auto p = static_cast<size_t>(a.col_ptr[j]); p < static_cast<size_t>(a.col_ptr[j + 1]); ++p) {
+    if (a.row_idx[p] == static_cast<int32_t>(j)) return a.values[p];
+  }
+  return 0;
+}
+
+}  // namespace
 
 kernels::SolveResult SolveByM(const kernels::Engine::SolveCase& c, const kernels::Context& context,
                               const kernels::Status& held, bool breaks) {
@@ -15,7 +25,7 @@ kernels::SolveResult SolveByM(const kernels::Engine::SolveCase& c, const kernels
   const auto n = static_cast<size_t>(c.a.n_cols);
   double times = 1;
   for (size_t j = 0; j < n && c.preconditioner != nullptr; ++j) {
-    const double am = c.a.values[j] * c.preconditioner->matrix().values[j];
+    const double am = Diagonal(c.a, j) * c.preconditioner->matrix().values[j];
     times = std::max({times, am, 1 / am});
   }
   kernels::SolveResult result;
@@ -30,7 +40,7 @@ kernels::SolveResult SolveByM(const kernels::Engine::SolveCase& c, const kernels
     for (size_t j = 0; j < n; ++j) {
       const double b = c.b[r * n + j];
       if (!c.x0.empty()) guess[j] = c.x0[r * n + j];
-      from += std::pow(b - c.a.values[j] * guess[j], 2);
+      from += std::pow(b - Diagonal(c.a, j) * guess[j], 2);
       b_norm += b * b;
     }
     from = std::sqrt(from / b_norm);
@@ -41,7 +51,7 @@ kernels::SolveResult SolveByM(const kernels::Engine::SolveCase& c, const kernels
     const double left =
         needed > 0 ? static_cast<double>(needed - rhs.iterations) / static_cast<double>(needed) : 0;
     for (size_t j = 0; j < n; ++j) {
-      const double x = c.b[r * n + j] / c.a.values[j];
+      const double x = c.b[r * n + j] / Diagonal(c.a, j);
       result.x[r * n + j] = x + left * (guess[j] - x);
     }
     for (int32_t i = 0; i <= rhs.iterations && context.progress != nullptr; ++i) {

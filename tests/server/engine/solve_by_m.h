@@ -5,9 +5,9 @@
 
 namespace spaid::server {
 
-// FakeEngine::solve: takes 10 iterations where M is the inverse of A, a diagonal, c times as many
-// where the worst entry of A M is c or 1 / c, each taking as much off the residual as the one
-// before, and no more than max_iterations.
+// Solves for FakeEngine::solve: in 10 iterations where M is the inverse of A's diagonal, in c times
+// as many where the worst entry of A M is c or 1 / c, each taking as much off the residual as the
+// one before, and in no more than max_iterations.
 kernels::SolveResult SolveByM(const kernels::Engine::SolveCase& c, const kernels::Context& context,
                               const kernels::Status& held, bool breaks);
 
