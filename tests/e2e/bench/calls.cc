@@ -4,7 +4,8 @@
 //   spaid_calls steps [--steps=100]     all sent, values alone, M kept, by shared memory
 //   spaid_calls warm [--rounds=21]      by the wire and by shared memory, beside one in process
 //
-// Daemons are started on the CPU, with all cores. SPAID_DAEMON names another one.
+// Daemons are started on --devices=cpu, with all cores, or what is named; the solve in process is
+// the CPU's. SPAID_DAEMON names another daemon.
 #include <spaid/client.h>
 #include <spaid/system.h>
 
@@ -74,8 +75,8 @@ SharedArray<T> Shared(Client& client, const std::vector<T>& values) {
 
 // A daemon with a client that shares memory with it.
 struct Served {
-  Served()
-      : daemon({"--devices=cpu", "--drain-grace=0s",
+  explicit Served(const std::string& devices)
+      : daemon({"--devices=" + devices, "--drain-grace=0s",
                 "--local-socket=" + (folder / "local").string(), "--local-bytes=2GiB"}),
         client({.address = daemon.address(), .local_socket = (folder / "local").string()}) {
     if (daemon.serving()) return;
@@ -88,10 +89,10 @@ struct Served {
 };
 
 // The value of --NAME=, or `otherwise`.
-int64_t Option(int argc, char** argv, std::string_view name, int64_t otherwise) {
+std::string Option(int argc, char** argv, std::string_view name, std::string otherwise) {
   const std::string key = "--" + std::string(name) + "=";
   for (int i = 2; i < argc; ++i) {
-    if (std::string_view(argv[i]).starts_with(key)) return std::atoll(argv[i] + key.size());
+    if (std::string_view(argv[i]).starts_with(key)) return argv[i] + key.size();
   }
   return otherwise;
 }
@@ -127,14 +128,14 @@ struct Way {
   int64_t bytes_up = 0, iterations = 0;
 };
 
-void Steps(const char* title, const gallery::Matrix& a, int64_t steps) {
+void Steps(const char* title, const gallery::Matrix& a, int64_t steps, const std::string& devices) {
   const auto n = static_cast<size_t>(a.n);
   const std::vector<double> b(n, 1.0);
   const SolveOptions options{.engine = Engine::kFsai, .method = Method::kCg};
   std::vector<double> assembled(a.values.size());
   CscView view = View(a);
   view.values = assembled;
-  Served cold, by_values, kept, shared;
+  Served cold(devices), by_values(devices), kept(devices), shared(devices);
   System rebuilding(by_values.client, view, options, {.mode = ReuseMode::kRebuild});
   System keeping(kept.client, view, options);
   const auto col_ptr = Shared(shared.client, a.col_ptr);
@@ -188,9 +189,9 @@ void Steps(const char* title, const gallery::Matrix& a, int64_t steps) {
   }
 }
 
-void Warm(const char* title, const gallery::Matrix& a, int64_t rounds) {
+void Warm(const char* title, const gallery::Matrix& a, int64_t rounds, const std::string& devices) {
   const std::vector<double> b(static_cast<size_t>(a.n), 1.0);
-  Served served;
+  Served served(devices);
   Client& client = served.client;
   const std::string matrix = Need(client.Upload(View(a))).name;
   const std::string m = Need(client.Build(matrix, {.engine = Engine::kFsai})).preconditioner.name;
@@ -228,16 +229,22 @@ void Warm(const char* title, const gallery::Matrix& a, int64_t rounds) {
 int Run(int argc, char** argv) {
   const std::string_view what = argc > 1 ? argv[1] : "";
   if (what != "steps" && what != "warm") {
-    std::fprintf(stderr, "spaid_calls steps|warm [--steps= --rounds= --poisson= --elasticity=]\n");
+    std::fprintf(
+        stderr,
+        "spaid_calls steps|warm [--steps= --rounds= --poisson= --elasticity= --devices=]\n");
     return 2;
   }
+  const auto number = [&](std::string_view name, const char* otherwise) {
+    return std::atoll(Option(argc, argv, name, otherwise).c_str());
+  };
+  const std::string devices = Option(argc, argv, "devices", "cpu");
   for (const auto& [title, a] :
-       {std::pair{"poisson", gallery::ConvectionDiffusion3d(Option(argc, argv, "poisson", 60), 0)},
-        std::pair{"elasticity", gallery::Elasticity3d(Option(argc, argv, "elasticity", 20))}}) {
+       {std::pair{"poisson", gallery::ConvectionDiffusion3d(number("poisson", "60"), 0)},
+        std::pair{"elasticity", gallery::Elasticity3d(number("elasticity", "20"))}}) {
     if (what == "steps") {
-      Steps(title, a, Option(argc, argv, "steps", 100));
+      Steps(title, a, number("steps", "100"), devices);
     } else {
-      Warm(title, a, Option(argc, argv, "rounds", 21));
+      Warm(title, a, number("rounds", "21"), devices);
     }
   }
   return 0;
