@@ -15,7 +15,6 @@
 
 #include "spaid/client.h"
 #include "spaid/v1/arrays.pb.h"
-#include "spaid/v1/preconditioner.pb.h"
 
 namespace spaid::internal {
 
@@ -80,26 +79,5 @@ bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& 
 
 // Returns zlib's CRC-32 of `bytes`, continued from `crc`, that of the bytes before them.
 uint32_t Crc32(std::span<const std::byte> bytes, uint32_t crc = 0);
-
-// Assembles M from the chunks of a build's or a download's stream.
-class CscSink {
- public:
-  static Expected<CscSink> Create(int64_t n, int64_t nnz, v1::ValueType type);
-  // Makes one for the header of a result; of values alone with the pattern of `known`, which may be
-  // null where the request named no pattern. PROTOCOL_VIOLATION: they are of another one.
-  static Expected<CscSink> Create(const v1::CscHeader& header, const CscMatrix* known);
-  std::optional<Error> Take(const v1::ArrayChunk& chunk);
-  // Returns the whole matrix, checked: pointers monotone, indices inside. Leaves the sink empty.
-  Expected<CscMatrix> Finish();
-  int64_t received_bytes() const;
-  int64_t total_bytes() const;
-
- private:
-  CscSink(int64_t n, int64_t nnz);
-  int64_t n_, nnz_;
-  ArraySink<int64_t> pointers_;
-  ArraySink<int32_t> indices_;
-  ArraySink<double> values_;
-};
 
 }  // namespace spaid::internal

@@ -5,6 +5,7 @@
 
 #include "client/cpp/arrays.h"
 #include "client/cpp/convert.h"
+#include "client/cpp/csc_sink.h"
 #include "client/cpp/events.h"
 #include "client/cpp/exchange.h"
 #include "client/cpp/impl.h"
@@ -46,7 +47,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
       request = Serialized(header_request);
       return Feed::kLast;
     };
-    auto take = [&](const v1::BuildPreconditionerResponse& response) -> std::optional<Error> {
+    auto take = [&](v1::BuildPreconditionerResponse& response) -> std::optional<Error> {
       switch (response.event_case()) {
         case v1::BuildPreconditionerResponse::kJob:
           return follower.Take(response.job());
@@ -60,7 +61,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
         }
         case v1::BuildPreconditionerResponse::kChunk:
           if (!sink) return ProtocolViolation("a chunk before the result's header");
-          if (auto error = sink->Take(response.chunk())) return error;
+          if (auto error = sink->Take(std::move(*response.mutable_chunk()))) return error;
           // One thing at a time: while M is being built, progress is that of the build.
           if (follower.finished() || follower.job().empty()) {
             call.ReportTransfer(Stage::kDownload, sink->received_bytes(), sink->total_bytes());

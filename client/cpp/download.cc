@@ -7,6 +7,7 @@
 
 #include "client/cpp/arrays.h"
 #include "client/cpp/convert.h"
+#include "client/cpp/csc_sink.h"
 #include "client/cpp/impl.h"
 
 namespace spaid {
@@ -44,7 +45,7 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner,
           own = created.error();
         }
       } else if (response.has_chunk()) {
-        own = sink ? sink->Take(response.chunk())
+        own = sink ? sink->Take(std::move(*response.mutable_chunk()))
                    : ProtocolViolation("a chunk before the result's header");
         if (!own)
           call.ReportTransfer(Stage::kDownload, sink->received_bytes(), sink->total_bytes());

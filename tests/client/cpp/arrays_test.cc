@@ -10,6 +10,7 @@
 
 #include "client/cpp/buffer_pool.h"
 #include "client/cpp/chunk_source.h"
+#include "client/cpp/csc_sink.h"
 #include "client/cpp/errors.h"
 #include "tests/client/cpp/scripted_server.h"
 
@@ -365,8 +366,9 @@ TEST(ArraySink, APromiseTakesNoMemory) {
   EXPECT_FALSE(sink.Complete());
 }
 
-CscSink Filled(std::vector<int64_t> pointers, std::vector<int32_t> indices) {
-  auto sink = CscSink::Create(2, 2, v1::VALUE_TYPE_FLOAT64);
+CscSink Filled(std::vector<int64_t> pointers, std::vector<int32_t> indices,
+               CscSink::Aside aside = CscSink::Aside::kNever) {
+  auto sink = CscSink::Create(2, 2, v1::VALUE_TYPE_FLOAT64, aside);
   const std::vector<double> values{1, 2};
   ChunkSource source({Outgoing(v1::ARRAY_KIND_POINTERS, std::span<const int64_t>(pointers)),
                       Outgoing(v1::ARRAY_KIND_INDICES, std::span<const int32_t>(indices)),
@@ -378,14 +380,41 @@ CscSink Filled(std::vector<int64_t> pointers, std::vector<int32_t> indices) {
 }
 
 TEST(CscSink, ChecksWhatCame) {
-  auto good = Filled({0, 1, 2}, {1, 0}).Finish();
-  ASSERT_TRUE(good.ok());
-  EXPECT_EQ(good->row_idx, (std::vector<int32_t>{1, 0}));
-  EXPECT_EQ(good->values, (std::vector<double>{1, 2}));
-  EXPECT_FALSE(Filled({0, 3, 2}, {1, 0}).Finish().ok());
-  EXPECT_FALSE(Filled({0, 1, 1}, {1, 0}).Finish().ok());
-  EXPECT_FALSE(Filled({0, 1, 2}, {1, 2}).Finish().ok());
-  EXPECT_FALSE(Filled({0, 1, 2}, {-1, 0}).Finish().ok());
+  for (const auto aside : {CscSink::Aside::kNever, CscSink::Aside::kAlways}) {
+    auto good = Filled({0, 1, 2}, {1, 0}, aside).Finish();
+    ASSERT_TRUE(good.ok());
+    EXPECT_EQ(good->row_idx, (std::vector<int32_t>{1, 0}));
+    EXPECT_EQ(good->values, (std::vector<double>{1, 2}));
+    EXPECT_FALSE(Filled({0, 3, 2}, {1, 0}, aside).Finish().ok());
+    EXPECT_FALSE(Filled({0, 1, 1}, {1, 0}, aside).Finish().ok());
+    EXPECT_FALSE(Filled({0, 1, 2}, {1, 2}, aside).Finish().ok());
+    EXPECT_FALSE(Filled({0, 1, 2}, {-1, 0}, aside).Finish().ok());
+  }
+}
+
+TEST(CscSink, TellsAnErrorOfItsThreadWithALaterChunkOrAtTheEnd) {
+  constexpr int64_t kN = 1000;
+  auto sink = CscSink::Create(kN, kN, v1::VALUE_TYPE_FLOAT64, CscSink::Aside::kAlways);
+  v1::ArrayChunk chunk;
+  chunk.set_array(v1::ARRAY_KIND_POINTERS);
+  chunk.set_data(std::string(8, 0));
+  chunk.set_crc32(1);  // of other data
+  std::optional<Error> error;
+  for (int64_t k = 0; k < kN && !error; ++k) {
+    chunk.set_offset(k);
+    error = sink->Take(chunk);
+  }
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->reason, kChecksumMismatch);
+  EXPECT_EQ(sink->Finish().error().reason, kChecksumMismatch);
+}
+
+TEST(CscSink, OneThatIsLeftTakesItsThreadWithIt) {
+  for (int k = 0; k < 20; ++k) {
+    CscSink sink = Filled({0, 1, 2}, {1, 0}, CscSink::Aside::kAlways);
+    CscSink moved = std::move(sink);
+    EXPECT_EQ(moved.received_bytes(), moved.total_bytes());
+  }
 }
 
 TEST(CscSink, RefusesImpossibleHeaders) {
