@@ -53,9 +53,12 @@ SpillIndex::~SpillIndex() { sqlite3_close(db_); }
 absl::Status SpillIndex::Failed(const char* what) const {
   const int code = sqlite3_errcode(db_) & 0xff;
   const std::string text = absl::StrCat("index, ", what, ": ", sqlite3_errmsg(db_));
-  // The SQL is right: what SQLite does not understand is the file.
-  if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR)
+  // The SQL is right, and the file could be opened for writing: what SQLite does not understand or
+  // does not write is the file.
+  if (code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_ERROR ||
+      code == SQLITE_READONLY) {
     return absl::DataLossError(text);
+  }
   // A limit on the size of files is an error of I/O to SQLite.
   if (code == SQLITE_FULL || code == SQLITE_NOMEM || code == SQLITE_IOERR) {
     return absl::ResourceExhaustedError(text);
@@ -160,8 +163,11 @@ absl::StatusOr<std::unique_ptr<SpillIndex>> SpillIndex::Open(const std::string& 
     auto index = OpenFile(file, sync);
     absl::Status status = index.status();
     if (status.ok()) status = (*index)->CheckVersion();
-    if (status.ok()) status = (*index)->SetUp();
-    if (status.ok()) status = (*index)->ReadAll(opened);
+    if (status.ok()) {
+      status = (*index)->SetUp();
+      const absl::Status read = (*index)->ReadAll(opened);  // what it can, in any case
+      if (status.ok()) status = read;
+    }
     if (status.ok() && !opened->damaged) return index;
     if (!status.ok() && !absl::IsDataLoss(status)) return status;
   }
