@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <iterator>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -18,6 +20,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/ids.h"
 #include "server/base/log.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
@@ -59,6 +62,7 @@ struct Reservation::Shared {
     SharedPart* part = nullptr;
     uint64_t used = 0;  // when it was handed out last
     bool held = true;   // since the last sweep it was handed out, and may be in use
+    bool spilled = false;
   };
   using Iterator = std::list<Entry>::iterator;
   using Item = HandleTable::Item;
@@ -98,6 +102,15 @@ struct Reservation::Shared {
     return tenant_keys;
   }
 
+  // The keys alone, as the spill folder has them.
+  static std::vector<std::string> WithoutTenant(const std::string& tenant,
+                                                const std::vector<std::string>& tenant_keys) {
+    const size_t prefix = TenantKey(tenant, "").size();
+    std::vector<std::string> keys;
+    for (const std::string& key : tenant_keys) keys.push_back(key.substr(prefix));
+    return keys;
+  }
+
   // The table's own pointer is the only one, and only the table could make another: nobody uses it.
   static bool InUse(const Entry& entry) { return entry.value.use_count() > 1; }
 
@@ -113,10 +126,15 @@ struct Reservation::Shared {
 
   // Its value goes to somebody, who has it already.
   void HandOut(Iterator it) {
-    if (!it->held) TakeFromIdle(it);
-    it->held = true;
+    Hold(it);
     it->used = next_use++;
     shares.Touch(it->account);
+  }
+
+  // The same for the house's own purposes, which leave the order of use as it is.
+  void Hold(Iterator it) {
+    if (!it->held) TakeFromIdle(it);
+    it->held = true;
     held[it->sequence] = it;
     // Sweep out values that were returned meanwhile: those really in use are few.
     if (held.size() >= sweep_at) Sweep();
@@ -262,6 +280,7 @@ struct Reservation::Shared {
     shares.Add(it->account, -1, kEntries);
     shares.Leave(it->account);
     entry_bytes -= it->bytes;
+    unspilled.erase(it->sequence);
     by_handle.erase(it->handle);
     for (const std::string& key : it->keys) {
       auto namesakes = by_key.find(key);
@@ -277,18 +296,22 @@ struct Reservation::Shared {
 
   void Evict(Iterator it, Dropped* dropped) {
     ++evictions;
-    Bury(*it);
+    if (it->spilled) {
+      options.spill->Touch(it->handle);  // until now it was used here
+    } else {
+      Bury(it->tenant, it->handle);
+    }
     Log(LogLevel::kInfo, "evicted",
         {{"what", options.what}, {"handle", it->handle}, {"bytes", it->bytes}});
     Remove(it, dropped);
   }
 
   // Tombstones are shared as the rest is: one tenant's do not wash away another's.
-  void Bury(const Entry& entry) {
-    const Account account = graves.Join(entry.tenant);
+  void Bury(const std::string& tenant, const std::string& handle) {
+    if (!buried.emplace(handle, tenant).second) return;
+    const Account account = graves.Join(tenant);
     graves.Add(account, 1);
-    tombstones[account].push_back(entry.handle);
-    buried[entry.handle] = entry.tenant;
+    tombstones[account].push_back(handle);
     while (graves.used() > options.max_tombstones) {
       const auto any = [](Account) { return true; };
       const auto own = tombstones.find(graves.Yields(account, 0, any));
@@ -354,6 +377,59 @@ struct Reservation::Shared {
     }
     for (const Iterator victim : victims) Evict(victim, dropped);
     return true;
+  }
+
+  // What becomes an entry. An empty handle: a new one.
+  struct NewEntry {
+    const std::string& tenant;
+    std::string handle;
+    uint64_t sequence = 0;
+    std::shared_ptr<const void> value;
+    int64_t bytes = 0;
+    const std::vector<std::string>& tenant_keys;
+    const HandleTable::Part& part;
+    bool spilled = false;
+  };
+
+  // Makes an entry of it, for which the reservation gives up its bytes, and hands it out. Errors:
+  // STORE_FULL.
+  absl::StatusOr<Item> Insert(NewEntry from, Reservation* reservation, Dropped* dropped) {
+    const Account account = shares.Join(from.tenant);
+    if (reservation->shared_) {  // its bytes become the entry's, in one step
+      reservation->GiveBack();
+      reservation->shared_.reset();
+    }
+    SharedPart* const shared_part = PartOf(from.part);
+    BuryZombies();
+    if (!MakeRoom(account, from.bytes + MoreFor(shared_part), 1, dropped)) {
+      const absl::Status full = Full(account, from.bytes);
+      shares.Leave(account);
+      return full;
+    }
+    shares.Add(account, from.bytes, kBytes);
+    shares.Add(account, 1, kEntries);
+    entry_bytes += from.bytes;
+    if (from.handle.empty()) {
+      from.handle = options.prefix + RandomId();
+      from.sequence = next_sequence++;
+    }
+    entries.push_front({.tenant = from.tenant,
+                        .handle = std::move(from.handle),
+                        .keys = {},
+                        .value = std::move(from.value),
+                        .bytes = from.bytes,
+                        .sequence = from.sequence,
+                        .account = account,
+                        .spilled = from.spilled});
+    const auto it = entries.begin();
+    by_handle[it->handle] = it;
+    AddKeys(it, from.tenant_keys);
+    JoinPart(*it, shared_part);
+    by_tenant[it->tenant][it->sequence] = it;
+    if (options.spill != nullptr && !it->spilled) unspilled[it->sequence] = it;
+    Item item{it->handle, it->value, false};  // in use from here on
+    HandOut(it);
+    return item;
   }
 
   // Gives the entry the keys that it lacks, where there are not too many namesakes.
@@ -484,7 +560,8 @@ struct Reservation::Shared {
 
   absl::Status NotFound(const std::string& tenant, const std::string& handle) const {
     const auto grave = buried.find(handle);
-    if (grave != buried.end() && grave->second == tenant) {
+    if ((grave != buried.end() && grave->second == tenant) ||
+        (options.spill != nullptr && options.spill->Find(tenant, handle) != nullptr)) {
       return MakeError(absl::StatusCode::kNotFound, reason::kHandleEvicted,
                        absl::StrCat("'", handle, "' was dropped to make room; send the ",
                                     options.what, " again"))
@@ -514,6 +591,9 @@ struct Reservation::Shared {
   std::unordered_map<Account, std::deque<std::string>> tombstones;  // handles, oldest first
   std::unordered_map<std::string, std::string> buried;              // handle -> tenant
   std::vector<Zombie> zombies;
+  std::map<uint64_t, Iterator> unspilled;  // to be written, by sequence
+  std::set<std::string> loading;           // handles that somebody reads back
+  std::condition_variable loaded;
   uint64_t next_sequence = 1, next_use = 1;
   int64_t entry_bytes = 0, reserved = 0, zombie_bytes = 0;
   int64_t hits = 0, misses = 0, evictions = 0;

@@ -1,17 +1,34 @@
 #include "server/store/handle_table.h"
 
+#include <iterator>
+#include <map>
 #include <unordered_set>
 #include <utility>
 
-#include "server/base/ids.h"
 #include "server/store/handle_state.h"
 
 namespace spaid::server {
 
 HandleTable::HandleTable(HandleStoreOptions options)
-    : shared_(std::make_shared<Reservation::Shared>(std::move(options))) {}
+    : shared_(std::make_shared<Reservation::Shared>(std::move(options))) {
+  SpillFolder* const spill = shared_->options.spill;
+  if (spill == nullptr) return;
+  shared_->next_sequence = spill->LastSequence(shared_->options.prefix) + 1;
+  spill->OnGone(shared_->options.prefix, [shared = shared_.get()](const SpillRecord& record) {
+    const std::lock_guard lock(shared->mutex);
+    const auto live = shared->by_handle.find(record.handle);
+    if (live != shared->by_handle.end()) {
+      live->second->spilled = false;
+    } else {
+      shared->Bury(record.tenant, record.handle);
+    }
+  });
+}
 
-HandleTable::~HandleTable() = default;
+HandleTable::~HandleTable() {
+  if (shared_->options.spill != nullptr)
+    shared_->options.spill->OnGone(shared_->options.prefix, {});
+}
 
 absl::StatusOr<Reservation> HandleTable::Reserve(const std::string& tenant, int64_t bytes) {
   RETURN_IF_ERROR(shared_->CheckItem(bytes));
@@ -43,36 +60,13 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
   const std::vector<std::string> tenant_keys = Shared::TenantKeys(tenant, keys);
   absl::StatusOr<Item> put;
   const auto insert = [&] {
-    TenantShares& shares = shared_->shares;
-    const TenantShares::Account account = shares.Join(tenant);
-    if (reservation.shared_) {  // its bytes become the entry's, in one step
-      reservation.GiveBack();
-      reservation.shared_.reset();
-    }
-    Shared::SharedPart* const shared_part = shared_->PartOf(part);
-    shared_->BuryZombies();
-    if (!shared_->MakeRoom(account, bytes + shared_->MoreFor(shared_part), 1, &dropped)) {
-      put = shared_->Full(account, bytes);
-      shares.Leave(account);
-      return;
-    }
-    shares.Add(account, bytes, Reservation::Shared::kBytes);
-    shares.Add(account, 1, Reservation::Shared::kEntries);
-    shared_->entry_bytes += bytes;
-    shared_->entries.push_front({.tenant = tenant,
-                                 .handle = shared_->options.prefix + RandomId(),
-                                 .keys = {},
-                                 .value = std::move(value),
-                                 .bytes = bytes,
-                                 .sequence = shared_->next_sequence++,
-                                 .account = account});
-    const auto it = shared_->entries.begin();
-    shared_->by_handle[it->handle] = it;
-    shared_->AddKeys(it, tenant_keys);
-    shared_->JoinPart(*it, shared_part);
-    shared_->by_tenant[tenant][it->sequence] = it;
-    put = Item{it->handle, it->value, false};  // in use from here on
-    shared_->HandOut(it);
+    put = shared_->Insert({.tenant = tenant,
+                           .handle = {},
+                           .value = std::move(value),
+                           .bytes = bytes,
+                           .tenant_keys = tenant_keys,
+                           .part = part},
+                          &reservation, &dropped);
   };
   if (tenant_keys.empty()) {
     std::lock_guard lock(shared_->mutex);
@@ -83,6 +77,7 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
     const auto it = shared_->by_handle.find(put->handle);
     if (it != shared_->by_handle.end()) shared_->AddKeys(it->second, tenant_keys);
   }
+  if (shared_->options.spill != nullptr && put.ok()) shared_->options.spill->Wake();
   return put;
 }
 
@@ -161,8 +156,10 @@ absl::Status HandleTable::Delete(const std::string& tenant, const std::string& h
   Reservation::Shared::Dropped dropped;
   std::lock_guard lock(shared_->mutex);
   const auto it = shared_->by_handle.find(handle);
+  SpillFolder* const spill = shared_->options.spill;
+  const bool spilled = spill != nullptr && spill->Delete(tenant, handle);
   if (it == shared_->by_handle.end() || it->second->tenant != tenant) {
-    return shared_->NotFound(tenant, handle);
+    return spilled ? absl::OkStatus() : shared_->NotFound(tenant, handle);
   }
   if (Reservation::Shared::InUse(*it->second)) {
     const TenantShares::Account account = shared_->shares.Join(tenant);
@@ -175,19 +172,36 @@ absl::Status HandleTable::Delete(const std::string& tenant, const std::string& h
 }
 
 HandleTable::Page HandleTable::List(const std::string& tenant, const PageRequest& request) const {
+  using Reverse =
+      std::reverse_iterator<std::map<uint64_t, Reservation::Shared::Iterator>::iterator>;
   std::lock_guard lock(shared_->mutex);
   Page page;
+  // One more than fits tells that the page is not the last.
+  std::vector<SpillRecordPtr> spilled;
+  if (const SpillFolder* const spill = shared_->options.spill; spill != nullptr) {
+    spilled = spill->List(tenant, shared_->options.prefix, request.before,
+                          static_cast<size_t>(request.size) + 1);
+  }
+  std::map<uint64_t, Reservation::Shared::Iterator> none;
   const auto mine = shared_->by_tenant.find(tenant);
-  if (mine == shared_->by_tenant.end()) return page;
-  auto it = mine->second.lower_bound(request.before);
-  while (it != mine->second.begin()) {
-    --it;
+  auto& live = mine == shared_->by_tenant.end() ? none : mine->second;
+  auto next = Reverse(live.lower_bound(request.before));
+  for (auto record = spilled.begin(); next != live.rend() || record != spilled.end();) {
     if (static_cast<int32_t>(page.items.size()) == request.size) {
       page.next_token = PageToken(request.list, page.sequences.back());
       break;
     }
-    page.sequences.push_back(it->first);
-    page.items.push_back({it->second->handle, it->second->value, true});
+    if (next == live.rend() || (record != spilled.end() && (*record)->sequence > next->first)) {
+      page.sequences.push_back((*record)->sequence);
+      page.items.push_back({(*record)->handle, nullptr, true, *record});
+      ++record;
+      continue;
+    }
+    // Most are there and in the folder.
+    if (record != spilled.end() && (*record)->sequence == next->first) ++record;
+    page.sequences.push_back(next->first);
+    page.items.push_back({next->second->handle, next->second->value, true});
+    ++next;
   }
   return page;
 }

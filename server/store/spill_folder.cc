@@ -26,6 +26,10 @@ std::string TenantKey(const std::string& tenant, const std::string& key) {
 
 }  // namespace
 
+SpillFolder::~SpillFolder() {
+  if (index_ != nullptr) WriteDeletes();
+}
+
 Sha256 SpillFolder::NameOf(const std::string& tenant, SpillKind kind, const std::string& content) {
   return Sha256Of(absl::StrCat("spaid spill|", static_cast<uint32_t>(kind), "|", tenant.size(), ":",
                                tenant, content));
@@ -166,6 +170,7 @@ bool SpillFolder::Delete(const std::string& tenant, const std::string& handle) {
   const auto it = by_handle_.find(handle);
   if (it == by_handle_.end() || it->second.record->tenant != tenant) return false;
   ForgetLocked(handle);
+  Wake();
   return true;
 }
 
@@ -355,6 +360,24 @@ void SpillFolder::Damaged(const SpillRecord& record, size_t blob, const absl::St
        {"text", std::string(why.message())}});
   if (keep) renameat(files_.get(), file.c_str(), damaged_.get(), file.c_str());
   DeleteHeld();
+}
+
+void SpillFolder::Wake() {
+  {
+    const std::lock_guard lock(wake_mutex_);
+    ++wakes_;
+  }
+  woken_.notify_all();
+}
+
+uint64_t SpillFolder::wakes() const {
+  const std::lock_guard lock(wake_mutex_);
+  return wakes_;
+}
+
+void SpillFolder::WaitForWake(uint64_t seen) {
+  std::unique_lock lock(wake_mutex_);
+  woken_.wait(lock, [&] { return wakes_ > seen; });
 }
 
 SpillStats SpillFolder::stats() const {

@@ -16,6 +16,7 @@
 // (TenantShares), and with the last record a file. No clock decides anything.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -74,6 +75,7 @@ class SpillFolder {
   // Errors: FAILED_PRECONDITION/BAD_SPILL_FOLDER, with folder and cure: another daemon has it, it
   // is somebody else's, of another version, or the system refuses.
   static absl::StatusOr<std::unique_ptr<SpillFolder>> Open(SpillOptions options);
+  ~SpillFolder();  // writes deletes
   SpillFolder(const SpillFolder&) = delete;
   SpillFolder& operator=(const SpillFolder&) = delete;
 
@@ -115,6 +117,11 @@ class SpillFolder {
   // damaged. Runs without a lock held. Set before the first write.
   using Gone = std::function<void(const SpillRecord& record)>;
   void OnGone(const std::string& prefix, Gone gone);
+
+  // There is something to write: wakes who waits for that.
+  void Wake();
+  uint64_t wakes() const;
+  void WaitForWake(uint64_t seen);  // until wakes() is more
 
   SpillStats stats() const;
   const std::string& path() const { return options_.folder; }
@@ -158,6 +165,10 @@ class SpillFolder {
 
   std::mutex disk_mutex_;  // held while something is written; taken before mutex_
   std::unique_ptr<SpillIndex> index_;
+
+  mutable std::mutex wake_mutex_;
+  std::condition_variable woken_;
+  uint64_t wakes_ = 1;
 
   mutable std::mutex mutex_;
   TenantShares shares_;
