@@ -133,16 +133,13 @@ std::shared_ptr<const void> HandleTable::FindPartOrLoad(const std::string& tenan
   return nullptr;
 }
 
-bool HandleTable::Spilled(const std::string& tenant, const std::string& key,
-                          int64_t part_bytes) const {
+bool HandleTable::Spilled(const std::string& tenant, const std::string& key, bool part) const {
   const SpillFolder* const spill = shared_->options.spill;
   if (spill == nullptr) return false;
-  const auto records =
-      part_bytes > 0 ? spill->FindByPartKey(tenant, key) : spill->FindByKey(tenant, key);
+  const auto records = part ? spill->FindByPartKey(tenant, key) : spill->FindByKey(tenant, key);
   const std::lock_guard lock(shared_->mutex);
   return std::any_of(records.begin(), records.end(), [&](const SpillRecordPtr& record) {
     return record->handle.starts_with(shared_->options.prefix) &&
-           (part_bytes == 0 || record->part_bytes == part_bytes) &&
            !shared_->by_handle.contains(record->handle);
   });
 }

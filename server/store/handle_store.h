@@ -174,10 +174,9 @@ class HandleStore {
     return std::static_pointer_cast<const P>(table_.FindPartOrLoad(
         tenant, key, [&same](const void* known) { return same(*static_cast<const P*>(known)); }));
   }
-  // Returns true if the folder alone has a value with this key; or, `part_bytes` not 0, one whose
-  // part has it and is so large.
-  bool Spilled(const std::string& tenant, const std::string& key, int64_t part_bytes = 0) const {
-    return table_.Spilled(tenant, key, part_bytes);
+  // Returns true if the folder alone has a value with this key, or, `part`, one whose part has it.
+  bool Spilled(const std::string& tenant, const std::string& key, bool part = false) const {
+    return table_.Spilled(tenant, key, part);
   }
   // Writes the oldest value that is not in the folder yet. Blocks. False: there is none.
   bool SpillOne() { return table_.SpillOne(); }

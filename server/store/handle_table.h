@@ -131,7 +131,7 @@ class HandleTable {
                                  const Same& same);
   std::shared_ptr<const void> FindPartOrLoad(const std::string& tenant, const std::string& key,
                                              const Same& same);
-  bool Spilled(const std::string& tenant, const std::string& key, int64_t part_bytes) const;
+  bool Spilled(const std::string& tenant, const std::string& key, bool part) const;
   bool SpillOne();
   absl::Status SpillNow(const std::string& tenant, const std::string& handle);
 

@@ -68,7 +68,7 @@ void SpillFolder::LetGoLocked(const SpillBlobRef& blob) {
 void SpillFolder::AddLocked(SpillRecordPtr record) {
   Item item{record, shares_.Join(record->tenant), next_use_++};
   shares_.Add(item.account, kRowBytes);
-  if (!record->pinned) may_go_[item.account][item.used] = record->handle;
+  if (MayGoLocked(*record)) may_go_[item.account][item.used] = record->handle;
   for (const std::string& key : record->keys) {
     by_key_[TenantKey(record->tenant, key)][record->sequence] = record;
   }
@@ -81,6 +81,27 @@ void SpillFolder::AddLocked(SpillRecordPtr record) {
   last = std::max(last, record->sequence);
   rows_to_delete_.erase(record->handle);
   by_handle_[record->handle] = std::move(item);
+  for (const std::string& handle : record->needs) NeedLocked(handle, 1);
+}
+
+// So many more records need it; it may come later, or be gone.
+void SpillFolder::NeedLocked(const std::string& handle, int64_t more) {
+  const auto item = by_handle_.find(handle);
+  const bool there = item != by_handle_.end();
+  if (there && more > 0) LeaveOrderLocked(item->second);
+  const auto needed = needed_.try_emplace(handle, 0).first;
+  needed->second += more;
+  if (needed->second == 0) needed_.erase(needed);
+  if (there && MayGoLocked(*item->second.record)) {
+    may_go_[item->second.account][item->second.used] = handle;
+  }
+}
+
+void SpillFolder::LeaveOrderLocked(const Item& item) {
+  const auto own = may_go_.find(item.account);
+  if (own == may_go_.end()) return;
+  own->second.erase(item.used);
+  if (own->second.empty()) may_go_.erase(own);
 }
 
 void SpillFolder::ForgetLocked(const std::string& handle) {
@@ -88,11 +109,8 @@ void SpillFolder::ForgetLocked(const std::string& handle) {
   const Item item = std::move(it->second);
   by_handle_.erase(it);
   const SpillRecord& record = *item.record;
-  if (!record.pinned) {
-    const auto own = may_go_.find(item.account);
-    own->second.erase(item.used);
-    if (own->second.empty()) may_go_.erase(own);
-  }
+  LeaveOrderLocked(item);
+  for (const std::string& needed : record.needs) NeedLocked(needed, -1);
   const auto erase = [&record](ByKey* by_key, const std::string& key) {
     const auto known = by_key->find(TenantKey(record.tenant, key));
     if (known == by_key->end()) return;  // named twice
@@ -309,12 +327,9 @@ void SpillFolder::Touch(const std::string& handle) {
   const auto it = by_handle_.find(handle);
   if (it == by_handle_.end()) return;
   Item& item = it->second;
-  if (!item.record->pinned) {
-    auto& order = may_go_.at(item.account);
-    order.erase(item.used);
-    order[next_use_] = handle;
-  }
+  LeaveOrderLocked(item);
   item.used = next_use_++;
+  if (MayGoLocked(*item.record)) may_go_[item.account][item.used] = handle;
 }
 
 absl::StatusOr<SpillReader> SpillFolder::Read(const SpillRecord& record, size_t blob) {

@@ -156,6 +156,11 @@ class SpillFolder {
   void ForgetLocked(const std::string& handle);
   void HoldLocked(const SpillBlobRef& blob, const std::string& tenant);
   void LetGoLocked(const SpillBlobRef& blob);
+  void NeedLocked(const std::string& handle, int64_t more);
+  bool MayGoLocked(const SpillRecord& record) const {
+    return !record.pinned && !needed_.contains(record.handle);
+  }
+  void LeaveOrderLocked(const Item& item);
   bool MakeRoomLocked(const std::string& tenant, int64_t bytes, Records* gone);
   Records FindLocked(const ByKey& by_key, const std::string& tenant, const std::string& key) const;
 
@@ -179,6 +184,7 @@ class SpillFolder {
       lists_;                                      // by prefix and tenant
   std::map<std::string, uint64_t> last_sequence_;  // by prefix
   std::unordered_map<TenantShares::Account, std::map<uint64_t, std::string>> may_go_;
+  std::unordered_map<std::string, int64_t> needed_;  // handles, by how many records
   std::set<std::string> rows_to_delete_;
   std::set<std::string> files_to_delete_;
   std::set<std::string> logged_;  // causes

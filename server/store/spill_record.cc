@@ -86,6 +86,7 @@ std::string PackRecord(const SpillRecord& record) {
   packer.Texts(record.part_keys);
   packer.Text(record.meta);
   packer.Number(record.pinned);
+  packer.Texts(record.needs);
   packer.Number(record.blobs.size());
   for (const SpillBlobRef& blob : record.blobs) {
     packer.Number(static_cast<uint64_t>(blob.kind));
@@ -107,6 +108,7 @@ std::optional<SpillRecord> UnpackRecord(std::string_view packed) {
   record.part_keys = unpacker.Texts();
   record.meta = unpacker.Text();
   record.pinned = unpacker.Number() != 0;
+  record.needs = unpacker.Texts();
   for (uint64_t count = unpacker.Number(); unpacker.ok() && count > 0; --count) {
     SpillBlobRef blob;
     blob.kind = static_cast<SpillKind>(unpacker.Number());

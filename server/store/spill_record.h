@@ -30,7 +30,8 @@ struct SpillRecord {
   std::vector<std::string> part_keys;  // and its part
   std::string meta;                    // all that is in no file: a message of the kind's
   std::vector<SpillBlobRef> blobs;
-  bool pinned = false;  // was promised: does not go to make room
+  bool pinned = false;             // was promised: does not go to make room
+  std::vector<std::string> needs;  // handles that do not go either, as long as this is there
 };
 
 using SpillRecordPtr = std::shared_ptr<const SpillRecord>;

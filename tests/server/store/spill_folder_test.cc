@@ -204,6 +204,31 @@ TEST_F(SpillFolderTest, WhatIsPinnedStaysAndWhatIsTooLargeCostsNobodyAnything) {
   EXPECT_EQ(folder->stats().refused, 1);
 }
 
+TEST_F(SpillFolderTest, WhatIsNeededStaysAsLongAsItIs) {
+  const std::string text(10'000, 'x');
+  const int64_t each = SpillFileBytes({Bytes(text)}) + SpillFolder::kRowBytes;
+  const auto put = [&](SpillFolder& folder, int i) {
+    return Spill(folder, RecordOf("m/" + std::to_string(i), "t", i), text.substr(i));
+  };
+  {
+    const auto folder = OpenSpill(path_, 2 * each + SpillFolder::kRowBytes);
+    ASSERT_TRUE(put(*folder, 1).ok());
+    SpillRecord job = RecordOf("jobs/1", "t", 1);
+    job.pinned = true;
+    job.needs = {"m/1", "m/none"};
+    ASSERT_TRUE(folder->Write(job, {}).ok());
+    for (int i = 2; i < 5; ++i) ASSERT_TRUE(put(*folder, i).ok());
+    EXPECT_EQ(Handles(*folder), (std::vector<std::string>{"m/4", "m/1"}));
+    folder->Touch("m/1");
+  }
+  const auto folder = OpenSpill(path_, 2 * each + SpillFolder::kRowBytes);
+  ASSERT_TRUE(put(*folder, 5).ok());
+  EXPECT_EQ(Handles(*folder), (std::vector<std::string>{"m/5", "m/1"}));
+  folder->Delete("t", "jobs/1");
+  ASSERT_TRUE(put(*folder, 6).ok());
+  EXPECT_EQ(Handles(*folder), (std::vector<std::string>{"m/6", "m/5"}));
+}
+
 TEST_F(SpillFolderTest, ATenantOverItsShareGivesWay) {
   const std::string text(10'000, 'x');
   const int64_t each = SpillFileBytes({Bytes(text)}) + SpillFolder::kRowBytes;

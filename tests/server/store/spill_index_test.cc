@@ -19,6 +19,7 @@ TEST(SpillRecordTest, ComesBackOrNotAtAll) {
   SpillRecord record = RecordOf("m/1", "tenant", 3);
   record.part_keys = {"", std::string("\0x", 2)};
   record.pinned = true;
+  record.needs = {"m/7"};
   record.blobs = {{SpillKind::kVectors, Sha256Of("x"), 77}};
   const std::string packed = PackRecord(record);
   const auto back = UnpackRecord(packed);
@@ -26,6 +27,7 @@ TEST(SpillRecordTest, ComesBackOrNotAtAll) {
   EXPECT_EQ(PackRecord(*back), packed);
   EXPECT_EQ(back->part_keys, record.part_keys);
   EXPECT_TRUE(back->pinned);
+  EXPECT_EQ(back->needs, record.needs);
   for (size_t bit = 0; bit < 8 * packed.size(); ++bit) {
     std::string damaged = packed;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));

@@ -143,8 +143,8 @@ TEST_F(SpillStoreTest, EvictionIsASlowHit) {
   EXPECT_EQ(seen->value, nullptr);
   EXPECT_EQ(seen->spilled->meta, "meta of a");
   EXPECT_TRUE(store_->Spilled("t", "p|a"));
-  EXPECT_TRUE(store_->Spilled("t", "part p", 50));
-  EXPECT_FALSE(store_->Spilled("t", "part p", 51));
+  EXPECT_TRUE(store_->Spilled("t", "part p", /*part=*/true));
+  EXPECT_FALSE(store_->Spilled("t", "part p"));
   EXPECT_FALSE(store_->Spilled("t", "q|b"));  // it is here
   const auto loaded = store_->Load("t", first);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
