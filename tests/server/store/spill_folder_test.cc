@@ -7,6 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 #include <thread>
@@ -408,6 +411,37 @@ TEST_F(SpillFolderTest, FilesThatNoRowNamesAndRowsWithoutFilesGo) {
     EXPECT_EQ(folder->stats().damaged, 1);
   }
   EXPECT_EQ(OpenSpill(path_)->stats().damaged, 0);  // the row is gone, too
+}
+
+// Opening reads the index alone. With SPAID_SPILL_GIB=5 and SPAID_SPILL_FOLDER=NAME it leaves a
+// folder of that size, to start a daemon on.
+TEST_F(SpillFolderTest, OpensWithoutReadingWhatItHas) {
+  const char* const gib = getenv("SPAID_SPILL_GIB");
+  const char* const name = getenv("SPAID_SPILL_FOLDER");
+  const std::string path = name != nullptr ? name : path_;
+  const int64_t count = gib != nullptr ? 1024 * atoll(gib) : 100;
+  const size_t bytes = gib != nullptr ? (size_t{1} << 20) - (1 << 16) : 1000;
+  {
+    const auto folder = OpenSpill(path, int64_t{1} << 40);
+    std::string pattern(bytes / 2, 'p'), values(bytes / 2, 'v');
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string own = std::to_string(i);
+      pattern.replace(0, own.size(), own);
+      ASSERT_TRUE(folder
+                      ->Write(RecordOf("matrices/" + own, "default", i),
+                              {{SpillKind::kPattern, own, {Bytes(pattern)}},
+                               {SpillKind::kValues, own, {Bytes(values)}}})
+                      .ok());
+    }
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  const auto folder = OpenSpill(path, int64_t{1} << 40);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(folder->stats().records, count);
+  EXPECT_EQ(folder->stats().files, 2 * count);
+  EXPECT_EQ(folder->stats().read_bytes, 0);
+  RecordProperty("open_ms", static_cast<int>(1e3 * took.count()));
+  if (gib != nullptr) std::printf("%.1f ms\n", 1e3 * took.count());
 }
 
 TEST_F(SpillFolderTest, ManyThreadsAtOnce) {
