@@ -80,7 +80,7 @@ class KeptJobs::Promise final : public JobPromise {
  public:
   Promise(SpillFolder* folder, std::string tenant, std::string name)
       : folder_(folder), tenant_(std::move(tenant)), name_(std::move(name)) {}
-  void Fulfilled() override { folder_->Delete(tenant_, name_); }
+  void Fulfilled() override { folder_->DeleteLater(tenant_, name_); }  // what it made may wait
 
  private:
   SpillFolder* const folder_;

@@ -178,6 +178,19 @@ void SpillFolder::DeleteHeld() {
   }
 }
 
+void SpillFolder::DeleteLater(const std::string& tenant, const std::string& handle) {
+  {
+    const std::lock_guard lock(mutex_);
+    delete_later_.emplace_back(tenant, handle);
+  }
+  Wake();
+}
+
+std::vector<SpillFolder::TenantAndHandle> SpillFolder::TakeLater() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(delete_later_, {});
+}
+
 void SpillFolder::WriteDeletes() {
   const std::lock_guard disk(disk_mutex_);
   DeleteHeld();

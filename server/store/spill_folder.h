@@ -86,6 +86,11 @@ class SpillFolder {
   absl::Status Write(SpillRecord record, const std::vector<SpillBlob>& blobs);
   // Forgets a record; rows and files go with WriteDeletes, or the next write. False: there is none.
   bool Delete(const std::string& tenant, const std::string& handle);
+  // Forgets a record once all is written that the stores have by now, which may be what it
+  // promised: the writer's to do, with TakeLater before it looks and Delete behind that.
+  void DeleteLater(const std::string& tenant, const std::string& handle);
+  using TenantAndHandle = std::pair<std::string, std::string>;
+  std::vector<TenantAndHandle> TakeLater();
   // Takes rows and files of what was forgotten away. Blocks.
   void WriteDeletes();
 
@@ -187,6 +192,7 @@ class SpillFolder {
   std::unordered_map<std::string, int64_t> needed_;  // handles, by how many records
   std::set<std::string> rows_to_delete_;
   std::set<std::string> files_to_delete_;
+  std::vector<TenantAndHandle> delete_later_;
   std::set<std::string> logged_;  // causes
   uint64_t next_use_ = 1;
   SpillStats stats_;

@@ -17,11 +17,17 @@ SpillWriter::~SpillWriter() {
 }
 
 void SpillWriter::Run() {
+  std::vector<SpillFolder::TenantAndHandle> later;  // to be deleted when all before is written
   while (!stop_) {
     const uint64_t seen = folder_->wakes();
     bool wrote = false;
     const absl::Status status = Guarded("the spill writer", [&] {
+      for (auto& one : folder_->TakeLater()) later.push_back(std::move(one));
       for (const WriteOne& source : sources_) wrote = (!stop_ && source()) || wrote;
+      if (!wrote) {
+        for (const auto& [tenant, handle] : later) folder_->Delete(tenant, handle);
+        later.clear();
+      }
       folder_->WriteDeletes();
       return absl::OkStatus();
     });

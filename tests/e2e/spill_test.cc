@@ -114,7 +114,7 @@ TEST_F(Spill, WhatWasWrittenSurvivesAKill) {
 TEST_F(Spill, DetachedJobsAreDoneAfterAKill) {
   const CscMatrix a = ConvectionDiffusion(60, 60, 1.0);
   const std::vector<double> b = SmoothRhs(a);
-  Serve();
+  Serve({"--lanes=1"});
   // Long enough to be killed in, and others behind it.
   const SolveOptions endless{.engine = Engine::kNone,
                              .method = Method::kGmres,

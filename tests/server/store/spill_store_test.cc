@@ -370,6 +370,23 @@ TEST_F(SpillStoreTest, TheWriterWritesAllAndRests) {
   EXPECT_TRUE(writer.Flush(std::chrono::seconds(30)));
 }
 
+TEST_F(SpillStoreTest, WhatIsDeletedLaterGoesWhenAllBeforeIsWritten) {
+  Open();
+  SpillRecord promise = RecordOf("jobs/1", "t", 1);
+  promise.pinned = true;
+  ASSERT_TRUE(folder_->Write(promise, {}).ok());
+  hold_encode_ = true;
+  const std::string made = PutHandle("p", "made");
+  folder_->DeleteLater("t", "jobs/1");
+  SpillWriter writer(folder_.get(), {[&] { return store_->SpillOne(); }});
+  while (encoded_ == 0) std::this_thread::yield();
+  EXPECT_NE(folder_->Find("t", "jobs/1"), nullptr);
+  hold_encode_ = false;
+  ASSERT_TRUE(writer.Flush(std::chrono::seconds(30)));
+  EXPECT_NE(folder_->Find("t", made), nullptr);
+  EXPECT_EQ(folder_->Find("t", "jobs/1"), nullptr);
+}
+
 TEST_F(SpillStoreTest, ManyThreadsPutLoadAndDelete) {
   Open(/*store_bytes=*/1500, /*spill_bytes=*/200'000);
   SpillWriter writer(folder_.get(), {[&] { return store_->SpillOne(); }});
