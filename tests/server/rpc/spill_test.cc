@@ -267,6 +267,7 @@ TEST_F(Spilling, APatternEvictedBetweenNeedAndValues) {
   ASSERT_EQ(answer.need().ranges_size(), 1);
   for (int i = 0; i < 3; ++i) h_->Store(DiagonalMatrix(20'000 + i));  // it is evicted
   EXPECT_EQ(h_->backend->matrices().Look("default", a)->value, nullptr);
+  Flush();
   std::filesystem::remove_all(path_ + "/files");  // and cannot be read again
   call.Chunk(ValuesOf(drifted)[0]).Done();
   const auto done = call.ReadUntil([](const auto& r) { return r.has_done(); });
