@@ -202,8 +202,8 @@ absl::StatusOr<SpillValue> DecodePreconditioner(const SpillRecord& record, Spill
 SpillCodec MatrixCodec() { return {EncodeMatrix, DecodeMatrix}; }
 SpillCodec PreconditionerCodec() { return {EncodePreconditioner, DecodePreconditioner}; }
 
-// What does not verify is dropped with its row, so it is what was written; a newer daemon's message
-// has fields that are skipped.
+// A row that does not verify is dropped, so this is as it was written; fields of a newer daemon's
+// message are skipped.
 v1::Matrix MatrixOf(const SpillRecord& record) {
   v1::Matrix proto;
   (void)proto.ParseFromString(record.meta);

@@ -49,7 +49,7 @@ class KeptJobs {
     std::span<const double> b, x0, null_vectors;
   };
   absl::StatusOr<std::shared_ptr<JobPromise>> KeepSolve(const Solve& solve);
-  // Of a job that there is already; nothing where it has a promise.
+  // Promises a job that there is already; nothing to do where it has a promise.
   absl::Status KeepBuild(const std::string& tenant, const std::shared_ptr<Job>& job,
                          const v1::BuildHeader& header, const Stored<Matrix>& matrix);
 

@@ -1,4 +1,4 @@
-// What a handle table does with its spill folder.
+// The part of a handle table that deals with its spill folder.
 #include <algorithm>
 #include <utility>
 

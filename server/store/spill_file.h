@@ -36,7 +36,7 @@ enum class SpillKind : uint32_t {
   kVectors = 3,  // a solve's right-hand sides, guess, null vectors
 };
 
-// What may be lost with the machine's power: of written files and of the index.
+// Says what may be lost with the machine's power, of written files and of the index.
 enum class SpillSync {
   kNone,  // what the system has not written by itself; an end of the daemon alone loses nothing
   kData,  // the newest files: their names may not be on the disk

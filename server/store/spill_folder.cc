@@ -378,7 +378,9 @@ void SpillFolder::Damaged(const SpillRecord& record, size_t blob, const absl::St
       }
     }
     for (const SpillRecordPtr& one : gone) ForgetLocked(one->handle);
-    keep = ++stats_.damaged <= kMaxDamaged;
+    ++stats_.damaged;
+    keep = kept_damaged_ < kMaxDamaged;
+    kept_damaged_ += keep;
   }
   Log(LogLevel::kError, "spill_damaged",
       {{"folder", options_.folder},

@@ -94,16 +94,16 @@ class SpillFolder {
   // Takes rows and files of what was forgotten away. Blocks.
   void WriteDeletes();
 
-  // Null: unknown, or another tenant's.
+  // Finds a record; null: unknown, or another tenant's.
   SpillRecordPtr Find(const std::string& tenant, const std::string& handle) const;
-  // Those that have this key, or whose part has it, newest first.
+  // Find records that have this key, or whose part has it, newest first.
   std::vector<SpillRecordPtr> FindByKey(const std::string& tenant, const std::string& key) const;
   std::vector<SpillRecordPtr> FindByPartKey(const std::string& tenant,
                                             const std::string& key) const;
-  // At most `count` with this prefix and sequences under `before`, newest first.
+  // Lists at most `count` with this prefix and sequences under `before`, newest first.
   std::vector<SpillRecordPtr> List(const std::string& tenant, const std::string& prefix,
                                    uint64_t before, size_t count) const;
-  // All tenants' with this prefix, oldest first.
+  // Lists all tenants' records with this prefix, oldest first.
   std::vector<SpillRecordPtr> All(const std::string& prefix) const;
   uint64_t LastSequence(const std::string& prefix) const;
   void Touch(const std::string& handle);  // it is used now
@@ -111,7 +111,7 @@ class SpillFolder {
   // Opens a file of the record. Errors: those of SpillReader::Open.
   absl::StatusOr<SpillReader> Read(const SpillRecord& record, size_t blob);
   void CountRead(int64_t bytes);
-  // A file of the record did not verify: moves it aside, and forgets all records that have it.
+  // Moves a file of the record aside that did not verify, and forgets all records that have it.
   // Blocks.
   void Damaged(const SpillRecord& record, size_t blob, const absl::Status& why);
 
@@ -123,7 +123,7 @@ class SpillFolder {
   using Gone = std::function<void(const SpillRecord& record)>;
   void OnGone(const std::string& prefix, Gone gone);
 
-  // There is something to write: wakes who waits for that.
+  // Wakes who waits for something to write.
   void Wake();
   uint64_t wakes() const;
   void WaitForWake(uint64_t seen);  // until wakes() is more
@@ -156,7 +156,6 @@ class SpillFolder {
   void SyncFolder(const char* step);
   void Tell(const Records& gone) const;
 
-  // Under mutex_.
   void AddLocked(SpillRecordPtr record);
   void ForgetLocked(const std::string& handle);
   void HoldLocked(const SpillBlobRef& blob, const std::string& tenant);
@@ -195,6 +194,7 @@ class SpillFolder {
   std::vector<TenantAndHandle> delete_later_;
   std::set<std::string> logged_;  // causes
   uint64_t next_use_ = 1;
+  int64_t kept_damaged_ = 0;  // files in `damaged`
   SpillStats stats_;
 };
 

@@ -111,8 +111,7 @@ absl::Status SpillFolder::UseKey(const SpillRecord* key) {
 void SpillFolder::Adopt(SpillIndex::Opened opened) {
   std::set<std::string> there;
   EachFile(files_.get(), [&](const std::string& name) { there.insert(name); });
-  EachFile(damaged_.get(), [&](const std::string&) { ++stats_.damaged; });
-  stats_.damaged = std::min(stats_.damaged, kMaxDamaged);
+  EachFile(damaged_.get(), [&](const std::string&) { ++kept_damaged_; });
   // In the order in which they came.
   std::sort(opened.records.begin(), opened.records.end(),
             [](const SpillRecord& a, const SpillRecord& b) { return a.sequence < b.sequence; });
@@ -130,7 +129,7 @@ void SpillFolder::Adopt(SpillIndex::Opened opened) {
     for (const SpillBlobRef& blob : record.blobs) HoldLocked(blob, record.tenant);
     AddLocked(std::make_shared<const SpillRecord>(std::move(record)));
   }
-  // What a write that was cut off has left.
+  // Left by a write that was cut off.
   for (const std::string& name : there) {
     if (!by_name_.contains(name)) files_to_delete_.insert(name);
   }
@@ -140,6 +139,14 @@ absl::Status SpillFolder::OpenIndex() {
   char real[PATH_MAX];
   if (realpath(options_.folder.c_str(), real) == nullptr) {
     return BadFolder(options_.folder, "find it", errno);
+  }
+  // A damaged index comes with its log: two more than there may be otherwise, if all are old.
+  int64_t kept = 0;
+  EachFile(damaged_.get(), [&](const std::string&) { ++kept; });
+  if (kept >= kMaxDamaged) {
+    EachFile(damaged_.get(), [&](const std::string& name) {
+      if (name.starts_with("index.")) unlinkat(damaged_.get(), name.c_str(), 0);
+    });
   }
   SpillIndex::Opened opened;
   auto index = SpillIndex::Open(real, absl::StrCat(real, "/damaged"), options_.sync, &opened);

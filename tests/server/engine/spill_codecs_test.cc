@@ -1,5 +1,5 @@
-// What comes back of matrices and preconditioners that were written to a spill folder: the same,
-// with every engine of the table.
+// Matrices and preconditioners come back from a spill folder the same, with every engine of the
+// table.
 #include "server/engine/spill_codecs.h"
 
 #include <gtest/gtest.h>

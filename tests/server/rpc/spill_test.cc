@@ -254,7 +254,7 @@ TEST_F(Spilling, EvictionIsASlowHit) {
   }
 }
 
-// What `need` said is held until the values are there.
+// A pattern that `need` knew is held until the values are there.
 TEST_F(Spilling, APatternEvictedBetweenNeedAndValues) {
   Start(/*matrix_store_bytes=*/1 << 20);
   const std::string a = h_->Store(Small());
@@ -500,7 +500,7 @@ TEST_F(Spilling, ACancelledJobStaysCancelled) {
   EXPECT_TRUE(folder_->All("jobs/").empty());
 }
 
-// What a drain stops is not over.
+// A job that a drain stops is not over.
 TEST_F(Spilling, ADrainedJobIsDoneByTheNextDaemon) {
   Start();
   const std::string a = h_->Store(DiagonalMatrix(3, 2));

@@ -349,7 +349,7 @@ TEST_F(SpillFolderTest, ADamagedFileTakesAllThatHaveItAndGoesAside) {
   EXPECT_EQ(gone.size(), 2u);
   EXPECT_EQ(folder->stats().damaged, 1);
   EXPECT_EQ(FilesIn(path_ + "/damaged").size(), 1u);
-  // What heals it.
+  // A client heals it so.
   ASSERT_TRUE(Spill(*folder, RecordOf("m/4", "t", 4), "shared").ok());
   EXPECT_EQ(*Load(*folder, *folder->Find("t", "m/4")), "shared");
 }

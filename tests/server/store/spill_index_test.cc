@@ -104,6 +104,21 @@ TEST(SpillIndexTest, CutShortOrOfNoUse) {
   }
 }
 
+TEST(SpillIndexTest, KeepsAFewDamagedOnesAlone) {
+  TemporaryFolder temporary;
+  const std::string path = temporary / "s";
+  for (int i = 0; i < 30; ++i) {
+    ASSERT_NE(OpenSpill(path), nullptr);
+    WriteWhole(path + "/index.sqlite", "damage " + std::to_string(i));
+  }
+  size_t kept = 0;
+  for ([[maybe_unused]] const auto& file : std::filesystem::directory_iterator(path + "/damaged")) {
+    ++kept;
+  }
+  EXPECT_LE(kept, SpillFolder::kMaxDamaged + 2u);
+  EXPECT_GT(kept, 0u);
+}
+
 TEST(SpillIndexTest, RefusesAnotherVersion) {
   TemporaryFolder temporary;
   const std::string path = temporary / "s";

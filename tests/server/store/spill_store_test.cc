@@ -154,7 +154,7 @@ TEST_F(SpillStoreTest, EvictionIsASlowHit) {
   EXPECT_EQ(store_->Get("t", first)->value, loaded->value);
   EXPECT_EQ(store_->stats().bytes, 300);
   EXPECT_EQ(folder_->stats().loaded, 2);
-  // What was evicted for it is in the folder, too.
+  // The one that was evicted for it is in the folder, too.
   EXPECT_EQ(store_->Load("t", second)->value->own, "b");
 }
 
