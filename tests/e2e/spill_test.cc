@@ -1,6 +1,7 @@
 // The real daemon over a spill folder: stopped, killed and started anew.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 #include <signal.h>
 #include <spaid/client.h>
 
@@ -94,6 +95,12 @@ TEST_F(Spill, HandlesSurviveAnOrderlyRestart) {
   ASSERT_TRUE(reused.ok());
   EXPECT_EQ(reused->preconditioner.name, m);
   EXPECT_TRUE(reused->timings.reused);
+  // And it is to be seen.
+  httplib::Client ops("http://" + daemon_->ops_address());
+  const auto metrics = ops.Get("/metrics"), status = ops.Get("/status.json");
+  ASSERT_TRUE(metrics && status);
+  EXPECT_THAT(metrics->body, HasSubstr("spaid_spill_records 2"));
+  EXPECT_THAT(status->body, HasSubstr("spill folder"));
 }
 
 TEST_F(Spill, WhatWasWrittenSurvivesAKill) {
