@@ -123,8 +123,11 @@ void SpillFolder::Adopt(SpillIndex::Opened opened) {
                     [&](const SpillBlobRef& blob) { return there.contains(blob.file()); });
     if (!whole) {
       ++stats_.damaged;
-      rows_to_delete_.insert(record.handle);
-      continue;
+      if (!record.pinned) {
+        rows_to_delete_.insert(record.handle);
+        continue;
+      }
+      record.blobs.clear();  // who was promised it shall hear that it is lost
     }
     for (const SpillBlobRef& blob : record.blobs) HoldLocked(blob, record.tenant);
     AddLocked(std::make_shared<const SpillRecord>(std::move(record)));

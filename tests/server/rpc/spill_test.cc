@@ -450,7 +450,8 @@ TEST_F(Spilling, AJobWhoseInputsAreGoneSaysSo) {
   Start();
   const std::string a = h_->Store(DiagonalMatrix(3, 2)), b = h_->Store(DiagonalMatrix(3, 4));
   h_->engine.HoldSolves();
-  const std::string lost = Detach(SolveOf(a, None())), damaged = Detach(SolveOf(b, None()));
+  const std::string lost = Detach(SolveOf(a, None())), damaged = Detach(SolveOf(b, None())),
+                    missing = Detach(SolveOf(b, None()));
   auto context = Context();
   v1::DeleteMatrixRequest request;
   request.set_name(a);
@@ -458,8 +459,9 @@ TEST_F(Spilling, AJobWhoseInputsAreGoneSaysSo) {
   ASSERT_TRUE(h_->matrices->DeleteMatrix(context.get(), request, &response).ok());
   Flush();
   WriteWhole(path_ + "/files/" + folder_->Find("default", damaged)->blobs[0].file(), "x");
+  std::filesystem::remove(path_ + "/files/" + folder_->Find("default", missing)->blobs[0].file());
   StartAfterKill();
-  for (const std::string& job : {lost, damaged}) {
+  for (const std::string& job : {lost, damaged, missing}) {
     const v1::Job ended = WaitEnded(*h_, job);
     EXPECT_EQ(ended.state(), v1::JOB_STATE_FAILED);
     EXPECT_EQ(ended.error().reason(), "LOST_BY_RESTART");
