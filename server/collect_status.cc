@@ -161,6 +161,17 @@ void AddFigures(Backend& backend, ServerStatus* status) {
   status->stores = {StoreOf("matrices", matrices, matrices.zombie_bytes),
                     StoreOf("preconditioners", preconditioners, preconditioners.zombie_bytes),
                     StoreOf("plans", backend.adapter().plan_cache())};
+  SpillStats spill;
+  if (const SpillFolder* const folder = backend.options().spill; folder != nullptr) {
+    spill = folder->stats();
+    status->stores.push_back({.name = "spill folder",
+                              .entries = spill.records,
+                              .bytes = spill.bytes,
+                              .limit_bytes = spill.max_bytes,
+                              .hits = spill.loaded,
+                              .misses = spill.damaged,
+                              .evictions = spill.dropped});
+  }
   status->resident_bytes = ResidentBytes();
   const Metrics::Totals totals = backend.metrics().totals();
   status->jobs_ended = Total(totals.jobs_by_state);
@@ -175,6 +186,10 @@ void AddFigures(Backend& backend, ServerStatus* status) {
                       CountersOf("work spared", {{"builds that shared a job", totals.shared},
                                                  {"preconditioners found", totals.reused},
                                                  {"plans found", totals.rebuilds}}),
+                      CountersOf("spill folder", {{"bytes written", spill.written_bytes},
+                                                  {"bytes read back", spill.read_bytes},
+                                                  {"not written", spill.refused},
+                                                  {"damaged", spill.damaged}}),
                       CountersOf("streams", {{"cut as nobody read", totals.stalled_readers}})};
 }
 

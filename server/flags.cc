@@ -110,6 +110,24 @@ uid_t ParseUid(const std::string& flag, absl::string_view text) {
   return uid;
 }
 
+void AddSpillFlags(CLI::App& app, SpillOptions* spill) {
+  spill->max_bytes = int64_t{64} << 30;
+  app.add_option("--spill-dir", spill->folder,
+                 "Folder of this daemon alone that keeps matrices, preconditioners and detached "
+                 "jobs beyond eviction and restarts; without it nothing is kept");
+  AddBytes(app, "--spill-bytes", &spill->max_bytes, "Bytes of files in --spill-dir");
+  app.add_option_function<std::string>(
+         "--spill-sync",
+         [spill](const std::string& text) {
+           spill->sync = text == "none"   ? SpillSync::kNone
+                         : text == "data" ? SpillSync::kData
+                                          : SpillSync::kFull;
+         },
+         "Writes to --spill-dir that are waited for to be on the disk, against a loss of the "
+         "machine's power: none, data (all but the newest names) or full; by default full")
+      ->check(CLI::IsMember({"none", "data", "full"}));
+}
+
 void AddLocalFlags(CLI::App& app, LocalSocketOptions* local, SegmentLimits* segments) {
   app.add_option("--local-socket", local->path,
                  "Unix socket at which clients of this host share memory, which their calls then "
@@ -409,6 +427,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   AddTime(app, "--first-message-timeout", &backend.streams.first_message,
           "A call whose first message is not complete is ended after this", false);
   AddLocalFlags(app, &flags.local, &backend.segments);
+  AddSpillFlags(app, &flags.spill);
   AddTime(app, "--self-probe-interval", &flags.self_probe,
           "How often the daemon calls its own port to see that it answers; 0s: never", true);
   app.add_flag("--reflection", flags.reflection, "Serve grpc.reflection.v1alpha, to anybody");

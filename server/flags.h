@@ -13,6 +13,7 @@
 #include "server/rpc/backend.h"
 #include "server/rpc/credentials.h"
 #include "server/rpc/local_socket.h"
+#include "server/store/spill_folder.h"
 
 namespace spaid::server {
 
@@ -42,6 +43,7 @@ struct Flags {
   int gpu_slots = 2;
   int64_t device_memory = 0;  // bytes per GPU; 0: all
   LocalSocketOptions local;   // path empty: none
+  SpillOptions spill;         // folder empty: none
   BackendOptions backend;
   DrainOptions drain;
 };

@@ -2,6 +2,7 @@
 
 #include <grpcpp/health_check_service_interface.h>
 #include <malloc.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,6 +32,7 @@
 #include "server/rpc/grpc_log.h"
 #include "server/rpc/local_socket.h"
 #include "server/rpc/server.h"
+#include "server/store/spill_folder.h"
 
 namespace spaid::server {
 namespace {
@@ -39,6 +41,8 @@ namespace {
 constexpr std::chrono::seconds kShutdownGrace{2};
 constexpr std::chrono::seconds kShutdownLimit{30};
 constexpr std::chrono::seconds kLogGrace{1};
+// At the end, to write what is not in the spill folder yet.
+constexpr std::chrono::seconds kSpillGrace{20};
 // How late freed memory may go back, the loss of a device may end the daemon, and its port be told
 // after the devices have been measured.
 constexpr std::chrono::seconds kLookEvery{1};
@@ -128,6 +132,14 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
       !flags.allow_anonymous && (!flags.tokens_file.empty() || !flags.tls.client_ca.empty());
   ASSIGN_OR_RETURN(auto credentials, MakeServerCredentials(flags.tls));
 
+  std::unique_ptr<SpillFolder> spill;
+  if (!flags.spill.folder.empty()) {
+    signal(SIGXFSZ, SIG_IGN);  // a file that may grow no more is an error of its write
+    flags.spill.shares = {.weights = flags.backend.tenant_weights,
+                          .max_tenants = flags.backend.max_tenants};
+    ASSIGN_OR_RETURN(spill, SpillFolder::Open(flags.spill));
+    flags.backend.spill = spill.get();
+  }
   std::optional<Watchdog> watchdog;  // set at the end; outlives what is taken down below it
   Metrics metrics;
   Backend backend(flags.backend, engine,
@@ -191,6 +203,7 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
        {"address", server->address()},
        {"ops_address", ops ? ops->address() : "off"},
        {"local_socket", local ? flags.local.path : "off"},
+       {"spill_dir", spill ? spill->path() : "off"},
        {"tls", flags.tls.any()},
        {"mtls", !flags.tls.client_ca.empty()},
        {"devices", absl::StrJoin(backend.adapter().device_names(), ",")},
@@ -253,6 +266,7 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   if (port_file) port_file->Remove();
   local_socket.reset();
   ops.reset();
+  backend.FlushSpill(kSpillGrace);
   watchdog.emplace(kShutdownLimit, "a job does not stop");
   absl::Status status = backend.usable() ? absl::OkStatus() : TooFewDevices(backend);
   if (deaf) {

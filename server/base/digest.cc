@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <new>
 
+#include "server/base/checksum.h"
+
 namespace spaid::server {
 
 static_assert(std::endian::native == std::endian::little,
@@ -99,11 +101,23 @@ class Sha256Hasher {
   std::unique_ptr<EVP_MD_CTX, Free> context_;
 };
 
+// The key is `given`, if there is one, else drawn; by the first call.
+const FingerprintKey& KeyOfFingerprints(const FingerprintKey* given = nullptr) {
+  static const FingerprintKey key = [given] {
+    if (given != nullptr) return *given;
+    FingerprintKey drawn;
+    Require(RAND_bytes(drawn.data(), static_cast<int>(drawn.size())) == 1);
+    return drawn;
+  }();
+  return key;
+}
+
 class Fingerprinter {
  public:
   Fingerprinter() : context_(EVP_MAC_CTX_new(Poly1305())) {
     if (context_ == nullptr) throw std::bad_alloc();
-    Require(EVP_MAC_init(context_.get(), Key().data(), Key().size(), nullptr) == 1);
+    const FingerprintKey& key = KeyOfFingerprints();
+    Require(EVP_MAC_init(context_.get(), key.data(), key.size(), nullptr) == 1);
   }
   void Update(const void* data, size_t size) {
     Require(EVP_MAC_update(context_.get(), static_cast<const unsigned char*>(data), size) == 1);
@@ -128,14 +142,6 @@ class Fingerprinter {
       return fetched;
     }();
     return mac;
-  }
-  static const std::array<uint8_t, 32>& Key() {
-    static const std::array<uint8_t, 32> key = [] {
-      std::array<uint8_t, 32> drawn;
-      Require(RAND_bytes(drawn.data(), static_cast<int>(drawn.size())) == 1);
-      return drawn;
-    }();
-    return key;
   }
 
   std::unique_ptr<EVP_MAC_CTX, Free> context_;
@@ -186,6 +192,20 @@ Fingerprint PatternFingerprint(int64_t n, std::span<const int64_t> col_ptr,
 
 Fingerprint ValueFingerprint(std::span<const double> values) {
   return OfValues<Fingerprinter>(values);
+}
+
+FingerprintKey CurrentFingerprintKey() { return KeyOfFingerprints(); }
+
+bool UseFingerprintKey(const FingerprintKey& key) { return KeyOfFingerprints(&key) == key; }
+
+uint64_t Checksum(const void* data, size_t size, uint64_t seed) {
+  return size > 0 ? XXH3_64bits_withSeed(data, size, seed) : XXH3_64bits_withSeed("", 0, seed);
+}
+
+Sha256 Sha256Of(std::string_view data) {
+  Sha256Hasher hasher;
+  hasher.Update(data.data(), data.size());
+  return hasher.Finish();
 }
 
 uint32_t Crc32(std::string_view data, uint32_t crc) {

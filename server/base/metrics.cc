@@ -193,6 +193,25 @@ struct Metrics::Families {
   Family<Counter>& store_evictions =
       AddCounter("spaid_store_evictions_total", "Entries dropped for room.");
 
+  Gauge& spill_records =
+      AddGauge("spaid_spill_records", "Things that --spill-dir has, promised jobs among them.")
+          .Add({});
+  Gauge& spill_files = AddGauge("spaid_spill_files", "Files of --spill-dir.").Add({});
+  Gauge& spill_bytes = AddGauge("spaid_spill_bytes", "Bytes of --spill-dir.").Add({});
+  Gauge& spill_limit = AddGauge("spaid_spill_limit_bytes", "Bytes that it may have.").Add({});
+  Counter& spill_written =
+      AddCounter("spaid_spill_written_bytes_total", "Bytes of files written there.").Add({});
+  Counter& spill_read =
+      AddCounter("spaid_spill_read_bytes_total", "Bytes of arrays read back.").Add({});
+  Counter& spill_loaded =
+      AddCounter("spaid_spill_loaded_total", "Arrays that were read back.").Add({});
+  Counter& spill_refused =
+      AddCounter("spaid_spill_refused_total", "Things that could not be written.").Add({});
+  Counter& spill_dropped =
+      AddCounter("spaid_spill_dropped_total", "Things that went from there for room.").Add({});
+  Counter& spill_damaged =
+      AddCounter("spaid_spill_damaged_total", "Files and indices that did not verify.").Add({});
+
   ByLabels<Counter> rpcs_started{AddCounter("spaid_rpcs_started_total", "RPCs begun."), {"method"}};
   ByLabels<Counter> rpcs_ended{
       AddCounter("spaid_rpcs_ended_total", "RPCs ended, by code and reason."),
@@ -348,6 +367,19 @@ void Metrics::SetStore(std::string_view store, const StoreFigures& figures) {
   CatchUp(families_->store_misses.Add(labels), figures.misses);
   families_->store_tenants.Add(labels).Set(static_cast<double>(figures.tenants));
   CatchUp(families_->store_evictions.Add(labels), figures.evictions);
+}
+
+void Metrics::SetSpill(const SpillFigures& figures) {
+  families_->spill_records.Set(static_cast<double>(figures.records));
+  families_->spill_files.Set(static_cast<double>(figures.files));
+  families_->spill_bytes.Set(static_cast<double>(figures.bytes));
+  families_->spill_limit.Set(static_cast<double>(figures.limit_bytes));
+  CatchUp(families_->spill_written, figures.written_bytes);
+  CatchUp(families_->spill_read, figures.read_bytes);
+  CatchUp(families_->spill_loaded, figures.loaded);
+  CatchUp(families_->spill_refused, figures.refused);
+  CatchUp(families_->spill_dropped, figures.dropped);
+  CatchUp(families_->spill_damaged, figures.damaged);
 }
 
 void Metrics::RpcStarted(std::string_view method) {

@@ -63,6 +63,14 @@ class Metrics {
   };
   void SetStore(std::string_view store, const StoreFigures& figures);
 
+  // --spill-dir; set at scrape time. Counts are since the start.
+  struct SpillFigures {
+    int64_t records = 0, files = 0, bytes = 0, limit_bytes = 0;
+    int64_t written_bytes = 0, read_bytes = 0;
+    int64_t loaded = 0, refused = 0, dropped = 0, damaged = 0;
+  };
+  void SetSpill(const SpillFigures& figures);
+
   // Wire. `method`: "SolverService/Solve". `code`: "OK", "INVALID_ARGUMENT".
   void RpcStarted(std::string_view method);
   void RpcEnded(std::string_view method, std::string_view code, std::string_view reason,

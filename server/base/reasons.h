@@ -82,6 +82,9 @@ inline constexpr std::string_view kBadTenant = "BAD_TENANT";
 inline constexpr std::string_view kStalledSender = "STALLED_SENDER";
 inline constexpr std::string_view kUnknownMethod = "UNKNOWN_METHOD";
 inline constexpr std::string_view kInternal = "INTERNAL";
+// UNAVAILABLE: --spill-dir.
+inline constexpr std::string_view kNotDurable = "NOT_DURABLE";         // a promise cannot be kept
+inline constexpr std::string_view kLostByRestart = "LOST_BY_RESTART";  // what a job needed
 // UNAVAILABLE and RESOURCE_EXHAUSTED of devices; the kernels make them too.
 inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";
 inline constexpr std::string_view kDeviceOutOfMemory = "DEVICE_OUT_OF_MEMORY";
@@ -91,6 +94,7 @@ inline constexpr std::string_view kBadFlag = "BAD_FLAG";
 inline constexpr std::string_view kDeviceUnavailable = "DEVICE_UNAVAILABLE";
 inline constexpr std::string_view kBadCertificate = "BAD_CERTIFICATE";
 inline constexpr std::string_view kBadTokensFile = "BAD_TOKENS_FILE";
+inline constexpr std::string_view kBadSpillFolder = "BAD_SPILL_FOLDER";
 inline constexpr std::string_view kCannotListen = "CANNOT_LISTEN";
 inline constexpr std::string_view kDeaf = "DEAF";  // the daemon's own port answers no more
 

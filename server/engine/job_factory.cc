@@ -74,7 +74,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   Prepared prepared;
   const bool by_auto = parsed.spec.engine == kernels::EngineKind::kAuto;
   if (!parsed.pattern_matrix.empty()) {
-    ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Get(tenant, parsed.pattern_matrix));
+    ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Load(tenant, parsed.pattern_matrix));
   }
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
   std::string why;
@@ -172,10 +172,11 @@ Work JobFactory::WorkOf(const std::string& tenant, const Matrix& a,
   return work;
 }
 
-absl::Status JobFactory::Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const {
-  parts_.jobs->Add(job);
+absl::Status JobFactory::Submit(const std::shared_ptr<Job>& job, bool known, Work work,
+                                JobWork run) const {
+  if (!known) parts_.jobs->Add(job);
   absl::Status status = parts_.scheduler->Submit(job, std::move(work), std::move(run));
-  if (!status.ok()) parts_.jobs->Remove(*job);
+  if (!status.ok() && !known) parts_.jobs->Remove(*job);
   return status;
 }
 
@@ -185,7 +186,7 @@ absl::StatusOr<Stored<Preconditioner>> JobFactory::BuildAndStore(const std::stri
                                                                  bool must_store, Job& job,
                                                                  const Assignment& at) const {
   // Another job may have built it since this one was asked for.
-  if (auto found = parts_.preconditioners->Find(tenant, prepared.build.content_key)) {
+  if (auto found = parts_.preconditioners->FindOrLoad(tenant, prepared.build.content_key)) {
     job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
     job.SetPreconditioner(found->handle);
     job.ReportQuality(found->value->quality);
@@ -283,6 +284,9 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
   }
 
   BuildTicket result;
+  // Read back now: `existing` is asked while others wait.
+  const auto read_back =
+      probes ? std::nullopt : parts_.preconditioners->FindOrLoad(request.tenant, content);
   const auto existing = [&] {
     if (probes) return false;
     result.ready = parts_.preconditioners->Find(request.tenant, content);
@@ -296,17 +300,22 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
     RETURN_IF_ERROR(parts_.adapter->AdmitBuild(prepared->estimate));
     RETURN_IF_ERROR(parts_.adapter->AdmitResult(prepared->estimate));
     JobCoalescer::Ticket ticket;
-    ticket.job = Job::Create({.tenant = request.tenant,
-                              .kind = v1::JOB_KIND_BUILD,
-                              .matrix = request.matrix.handle,
-                              .preconditioner = {},
-                              .priority = request.terms.priority,
-                              .what = std::string(Name(prepared->build.spec.engine)),
-                              .label = request.matrix.value->label,
-                              .n = request.matrix.value->n(),
-                              .nnz = request.matrix.value->nnz()},
-                             request.terms.limits, *parts_.clock);
-    ticket.waiter = *ticket.job->Attach(attach);
+    ticket.job = request.promised;
+    if (ticket.job == nullptr) {
+      ticket.job = Job::Create({.tenant = request.tenant,
+                                .kind = v1::JOB_KIND_BUILD,
+                                .matrix = request.matrix.handle,
+                                .preconditioner = {},
+                                .priority = request.terms.priority,
+                                .what = std::string(Name(prepared->build.spec.engine)),
+                                .label = request.matrix.value->label,
+                                .n = request.matrix.value->n(),
+                                .nnz = request.matrix.value->nnz()},
+                               request.terms.limits, *parts_.clock);
+    }
+    auto waiter = ticket.job->Attach(attach);
+    if (!waiter) return StopError(ticket.job->stop_cause());  // a promised one, told to stop
+    ticket.waiter = *std::move(waiter);
     const JobWork run = [this, tenant = request.tenant, matrix = request.matrix,
                          spec = request.spec, field = request.field, probes,
                          prepared](Job& job, const Assignment& at) -> absl::Status {
@@ -322,14 +331,14 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
       job.SetResult(std::move(outcome));
       return absl::OkStatus();
     };
-    RETURN_IF_ERROR(
-        Submit(ticket.job, WorkOf(request.tenant, *request.matrix.value, *prepared), run));
+    RETURN_IF_ERROR(Submit(ticket.job, request.promised != nullptr,
+                           WorkOf(request.tenant, *request.matrix.value, *prepared), run));
     return ticket;
   };
 
   // A job that may end by one caller's own limits is not for others to wait on; the server's are
   // everybody's.
-  const bool shareable = !request.terms.own_limits;
+  const bool shareable = !request.terms.own_limits && request.promised == nullptr;
   // A job that is shared becomes detached by whoever joins it so.
   if (request.terms.detach && !existing()) {
     RETURN_IF_ERROR(parts_.scheduler->AdmitDetached(request.tenant));
@@ -386,7 +395,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     nnz_m = work->prepared->estimate.nnz_m;
     if (kind != kernels::EngineKind::kNone) {
       // Held from now on, so that it cannot be evicted while this solve waits.
-      work->found = parts_.preconditioners->Find(request.tenant, work->prepared->build.content_key);
+      work->found =
+          parts_.preconditioners->FindOrLoad(request.tenant, work->prepared->build.content_key);
       scales_rows = work->found ? work->found->value->kernel->scales_rows()
                                 : kernels::MayScaleRows(work->prepared->build.spec);
       if (!work->found) {
@@ -485,21 +495,29 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   std::string what(Name(request.solve.options.method));
   if (kind != kernels::EngineKind::kNone) what += " + " + std::string(Name(kind));
   SolveTicket ticket;
-  ticket.job = Job::Create(
-      {.tenant = request.tenant,
-       .kind = v1::JOB_KIND_SOLVE,
-       .matrix = request.matrix.handle,
-       .preconditioner = request.preconditioner ? request.preconditioner->handle : std::string(),
-       .priority = request.terms.priority,
-       .what = std::move(what),
-       .label = a.label,
-       .n = a.n(),
-       .nnz = a.nnz()},
-      request.terms.limits, *parts_.clock);
-  ticket.waiter =
-      *ticket.job->Attach({.detach = request.terms.detach, .deadline = request.terms.deadline});
+  ticket.job = request.promised;
+  if (ticket.job == nullptr) {
+    ticket.job = Job::Create(
+        {.tenant = request.tenant,
+         .kind = v1::JOB_KIND_SOLVE,
+         .matrix = request.matrix.handle,
+         .preconditioner = request.preconditioner ? request.preconditioner->handle : std::string(),
+         .priority = request.terms.priority,
+         .what = std::move(what),
+         .label = a.label,
+         .n = a.n(),
+         .nnz = a.nnz(),
+         .name = request.job_name},
+        request.terms.limits, *parts_.clock);
+    ticket.job->SetPromise(std::move(request.promise));
+  }
+  auto waiter =
+      ticket.job->Attach({.detach = request.terms.detach, .deadline = request.terms.deadline});
+  if (!waiter) return StopError(ticket.job->stop_cause());  // a promised one, told to stop
+  ticket.waiter = *std::move(waiter);
   work->request = std::move(request);
-  RETURN_IF_ERROR(Submit(ticket.job, estimate, [this, work](Job& job, const Assignment& at) {
+  const bool known = work->request.promised != nullptr;
+  RETURN_IF_ERROR(Submit(ticket.job, known, estimate, [this, work](Job& job, const Assignment& at) {
     return RunSolve(*work, job, at);
   }));
   return ticket;

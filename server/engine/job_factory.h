@@ -70,6 +70,8 @@ class JobFactory {
     std::string field = "header.spec";  // for errors
     Terms terms;
     kernels::StopToken stop = {};  // stops the preparation; the job stops when its waiters leave
+    // A job that an earlier daemon promised, in the job table already: it is nobody else's.
+    std::shared_ptr<Job> promised = {};
   };
   struct BuildTicket {
     std::optional<Stored<Preconditioner>> ready;  // else:
@@ -92,6 +94,11 @@ class JobFactory {
     BudgetShare share;
     Terms terms;
     kernels::StopToken stop = {};  // stops the preparation
+    // The promise of a new job, by this name; or a job that an earlier daemon promised, in the job
+    // table already.
+    std::string job_name = {};
+    std::shared_ptr<JobPromise> promise = {};
+    std::shared_ptr<Job> promised = {};
   };
   struct SolveTicket {
     std::shared_ptr<Job> job;
@@ -150,7 +157,8 @@ class JobFactory {
   absl::Status PrepareRebuild(const SolveRequest& request, int64_t n_rhs, SolveWork* work) const;
   // Describes a build to the scheduler.
   Work WorkOf(const std::string& tenant, const Matrix& a, const Prepared& prepared) const;
-  absl::Status Submit(const std::shared_ptr<Job>& job, Work work, JobWork run) const;
+  // `known`: to the job table, where it stays if it is refused.
+  absl::Status Submit(const std::shared_ptr<Job>& job, bool known, Work work, JobWork run) const;
 
   Parts parts_;
   JobCoalescer coalescer_;

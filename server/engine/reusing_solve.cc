@@ -70,7 +70,8 @@ absl::Status JobFactory::PrepareRebuild(const SolveRequest& request, int64_t n_r
     return absl::OkStatus();
   }
   // The matrix that it is of may have been deleted and sent again.
-  const auto found = parts_.preconditioners->Find(request.tenant, prepared->build.content_key);
+  const auto found =
+      parts_.preconditioners->FindOrLoad(request.tenant, prepared->build.content_key);
   work->of_this_matrix = found && found->handle == m.handle;
   if (!work->of_this_matrix) work->prepared = *std::move(prepared);
   return absl::OkStatus();

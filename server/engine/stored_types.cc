@@ -5,6 +5,7 @@
 
 #include "kernels/sparse/transpose.h"
 #include "server/engine/convert.h"
+#include "server/engine/spill_codecs.h"
 
 namespace spaid::server {
 namespace {
@@ -74,6 +75,11 @@ const Digest& Preconditioner::pattern_digest() const {
 }
 
 v1::Matrix ToProto(const Stored<Matrix>& stored, bool findings) {
+  if (stored.value == nullptr) {
+    v1::Matrix spilled = MatrixOf(*stored.spilled);
+    if (!findings) spilled.mutable_diagnosis()->clear_findings();
+    return spilled;
+  }
   const Matrix& matrix = *stored.value;
   v1::Matrix proto;
   proto.set_name(stored.handle);
@@ -97,6 +103,7 @@ v1::Matrix ToProto(const Stored<Matrix>& stored, bool findings) {
 }
 
 v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
+  if (stored.value == nullptr) return PreconditionerOf(*stored.spilled);
   const Preconditioner& from = *stored.value;
   v1::Preconditioner proto;
   proto.set_name(stored.handle);

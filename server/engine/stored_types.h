@@ -157,8 +157,8 @@ struct Preconditioner {
 using MatrixStore = HandleStore<Matrix>;
 using PreconditionerStore = HandleStore<Preconditioner>;
 
-// Convert to the wire's messages. `findings`: with the sentences of the diagnosis (GetMatrix; lists
-// leave them out).
+// Convert to the wire's messages, also what is in the spill folder alone. `findings`: with the
+// sentences of the diagnosis (GetMatrix; lists leave them out).
 v1::Matrix ToProto(const Stored<Matrix>& matrix, bool findings);
 v1::Preconditioner ToProto(const Stored<Preconditioner>& preconditioner);
 

@@ -9,8 +9,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/log.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/engine/spill_codecs.h"
+#include "server/rpc/kept_jobs.h"
 
 namespace spaid::server {
 namespace {
@@ -43,7 +46,9 @@ HandleStoreOptions MatrixStoreOptions(const BackendOptions& options) {
           .max_bytes = options.matrix_store_bytes,
           .max_item_bytes = std::min(options.max_matrix_bytes, options.matrix_store_bytes),
           .too_large_reason = reason::kMatrixTooLarge,
-          .shares = Rules(options)};
+          .shares = Rules(options),
+          .spill = options.spill,
+          .codec = MatrixCodec()};
 }
 
 HandleStoreOptions PreconditionerStoreOptions(const BackendOptions& options) {
@@ -52,7 +57,9 @@ HandleStoreOptions PreconditionerStoreOptions(const BackendOptions& options) {
           .limit_flag = "--preconditioner-store-bytes",
           .max_bytes = options.preconditioner_store_bytes,
           .too_large_reason = reason::kBuildTooLarge,
-          .shares = Rules(options)};
+          .shares = Rules(options),
+          .spill = options.spill,
+          .codec = PreconditionerCodec()};
 }
 
 Metrics::StoreFigures Figures(const HandleStoreStats& s) {
@@ -175,6 +182,20 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       looking_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
       sending_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)) {
   metrics_->SetBuildInfo(options_.version);
+  if (options_.spill == nullptr) return;
+  spill_writer_ = std::make_unique<SpillWriter>(
+      options_.spill,
+      std::vector<SpillWriter::WriteOne>{[this] { return preconditioners_.SpillOne(); },
+                                         [this] { return matrices_.SpillOne(); }});
+  kept_jobs_ = std::make_unique<KeptJobs>(this, options_.spill);
+}
+
+Backend::~Backend() = default;
+
+void Backend::FlushSpill(milliseconds limit) {
+  if (spill_writer_ == nullptr || spill_writer_->Flush(limit)) return;
+  Log(LogLevel::kWarning, "spill_cut_off",
+      {{"text", "not everything was written; raise --drain-deadline, or use a faster disk"}});
 }
 
 absl::Status Backend::Run(Pool pool, const std::string& tenant, std::function<void()> task,
@@ -232,9 +253,8 @@ absl::Status Backend::CheckServing() const {
   return refusing_ ? DrainingError() : absl::OkStatus();
 }
 
-absl::StatusOr<JobFactory::Terms> Backend::Terms(const v1::JobLimits& limits, v1::Priority priority,
-                                                 bool detach,
-                                                 const grpc::CallbackServerContext& context) const {
+absl::StatusOr<JobFactory::Terms> Backend::DetachedTerms(const v1::JobLimits& limits,
+                                                         v1::Priority priority) const {
   ASSIGN_OR_RETURN(JobLimits parsed, ParseLimits(limits, "header.limits"));
   ASSIGN_OR_RETURN(const Priority own_class, ParsePriority(priority, "header.priority"));
   const bool own_limits = parsed.max_queue || parsed.max_run;
@@ -243,11 +263,18 @@ absl::StatusOr<JobFactory::Terms> Backend::Terms(const v1::JobLimits& limits, v1
     const std::chrono::nanoseconds cap = options_.max_run;
     parsed.max_run = parsed.max_run ? std::min(*parsed.max_run, cap) : cap;
   }
-  JobFactory::Terms terms{.limits = parsed,
-                          .own_limits = own_limits,
-                          .deadline = std::nullopt,
-                          .detach = detach,
-                          .priority = own_class};
+  return JobFactory::Terms{.limits = parsed,
+                           .own_limits = own_limits,
+                           .deadline = std::nullopt,
+                           .detach = true,
+                           .priority = own_class};
+}
+
+absl::StatusOr<JobFactory::Terms> Backend::Terms(const v1::JobLimits& limits, v1::Priority priority,
+                                                 bool detach,
+                                                 const grpc::CallbackServerContext& context) const {
+  ASSIGN_OR_RETURN(JobFactory::Terms terms, DetachedTerms(limits, priority));
+  terms.detach = detach;
   const auto deadline = context.deadline();
   if (deadline != std::chrono::system_clock::time_point::max()) {
     // Far deadlines of some clients overflow the arithmetic below; ten years are as good as none.
@@ -278,6 +305,19 @@ void Backend::SetGauges() {
                                .misses = plans.misses,
                                .evictions = plans.evictions,
                                .tenants = plans.tenants});
+  if (options_.spill != nullptr) {
+    const SpillStats spill = options_.spill->stats();
+    metrics_->SetSpill({.records = spill.records,
+                        .files = spill.files,
+                        .bytes = spill.bytes,
+                        .limit_bytes = spill.max_bytes,
+                        .written_bytes = spill.written_bytes,
+                        .read_bytes = spill.read_bytes,
+                        .loaded = spill.loaded,
+                        .refused = spill.refused,
+                        .dropped = spill.dropped,
+                        .damaged = spill.damaged});
+  }
   const Scheduler::Load load = scheduler_.load();
   metrics_->SetQueue(load.queued, load.running, load.eta_ms / 1e3);
   metrics_->SetPaused(load.paused);

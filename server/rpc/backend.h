@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -31,8 +32,11 @@
 #include "server/sched/job_table.h"
 #include "server/sched/scheduler.h"
 #include "server/store/byte_budget.h"
+#include "server/store/spill_writer.h"
 
 namespace spaid::server {
+
+class KeptJobs;
 
 struct BackendOptions {
   int64_t max_matrix_bytes = int64_t{1} << 30;  // per matrix, as stored
@@ -66,6 +70,7 @@ struct BackendOptions {
   std::chrono::milliseconds hang_floor{60'000};   // and at least this
   std::string cuda_status;                        // for GetServerInfo
   std::vector<kernels::DeviceInfo> idle_devices;  // listed, not used
+  SpillFolder* spill = nullptr;  // borrowed; outlives the backend. Null: nothing is kept
 };
 
 // Returns how many places in the queue one tenant may take; 0: all of them.
@@ -77,6 +82,7 @@ class Backend {
   // `engine` and `metrics` are borrowed and outlive the backend.
   Backend(BackendOptions options, const kernels::Engine& engine, Authenticator authenticator,
           Metrics* metrics);
+  ~Backend();
   Backend(const Backend&) = delete;
   Backend& operator=(const Backend&) = delete;
 
@@ -94,6 +100,8 @@ class Backend {
   Connections& connections() { return connections_; }
   LiveStreams& streams() { return streams_; }
   Segments& segments() { return segments_; }
+  // Null: no job is kept beyond the process.
+  KeptJobs* kept_jobs() { return kept_jobs_.get(); }
   Metrics& metrics() { return *metrics_; }
   WallTime start_time() const { return start_time_; }
 
@@ -137,6 +145,13 @@ class Backend {
     return Terms(header.limits(), header.priority(), header.detach(), context);
   }
 
+  // Returns the terms of a job that is detached and has no caller.
+  absl::StatusOr<JobFactory::Terms> DetachedTerms(const v1::JobLimits& limits,
+                                                  v1::Priority priority) const;
+
+  // Writes to the spill folder what the stores have and it has not, for `limit` at most.
+  void FlushSpill(std::chrono::milliseconds limit);
+
   // Updates the gauges of the metrics; called for every scrape.
   void SetGauges();
 
@@ -166,6 +181,8 @@ class Backend {
   Scheduler scheduler_;  // stops its workers before what they use goes
   JobFactory job_factory_;
   Executor storing_, counting_, looking_, sending_;  // finish their tasks first of all
+  std::unique_ptr<SpillWriter> spill_writer_;
+  std::unique_ptr<KeptJobs> kept_jobs_;  // ends before all that its jobs use
 };
 
 // Returns the resident set size of this process.

@@ -115,6 +115,7 @@ class WatchStream final : public RequestStream<v1::WatchJobRequest, v1::WatchJob
     const auto more =
         solution_.Next(message->mutable_chunk(), backend_->streams().ChunkBytes(), &lent_);
     if (more.ok() && *more) return true;
+    if (more.ok()) feed_.job()->Fulfil();
     EndLocked(more.status());
     return false;
   }

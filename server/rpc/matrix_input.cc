@@ -94,18 +94,29 @@ absl::StatusOr<FoundOfMatrix> FindOfMatrix(Backend* backend, const std::string& 
   using Match = ContentClaim::Match;
   FoundOfMatrix found;
   if (claim.strong() && !claim.key().empty()) {
-    found.content = backend->matrices().Find(tenant, claim.key(), [&](const Matrix& stored) {
+    const MatrixStore::Same same = [&](const Matrix& stored) {
       const Match match = claim.Matches(stored);
       if (match == Match::kMaybe && !may_compute) found.more = true;
       return match == Match::kYes ||
              (match == Match::kMaybe && may_compute && claim.Holds(backend, tenant, stored));
-    });
+    };
+    MatrixStore& matrices = backend->matrices();
+    found.content = may_compute ? matrices.FindOrLoad(tenant, claim.key(), same)
+                                : matrices.Find(tenant, claim.key(), same);
+    if (!may_compute && !found.content && matrices.Spilled(tenant, claim.key())) found.more = true;
     if (found.content || found.more) return found;
   }
   if (header.pattern_only()) return found;
   if (!header.same_pattern_as().empty()) {
-    ASSIGN_OR_RETURN(const Stored<Matrix> other,
-                     backend->matrices().Get(tenant, header.same_pattern_as()));
+    ASSIGN_OR_RETURN(Stored<Matrix> other,
+                     backend->matrices().Look(tenant, header.same_pattern_as()));
+    if (other.value == nullptr && !may_compute) {
+      found.more = true;
+      return found;
+    }
+    if (other.value == nullptr) {
+      ASSIGN_OR_RETURN(other, backend->matrices().Load(tenant, header.same_pattern_as()));
+    }
     found.pattern.pattern = other.value->pattern;
     if (const StoredPattern& of = *found.pattern.pattern;
         of.n() != header.n() || of.nnz() != header.nnz()) {
@@ -117,19 +128,26 @@ absl::StatusOr<FoundOfMatrix> FindOfMatrix(Backend* backend, const std::string& 
           .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".same_pattern_as"));
     }
   } else if (!claim.pattern_key().empty()) {
-    found.pattern.pattern = backend->matrices().FindPart<StoredPattern>(
-        tenant, claim.pattern_key(), [&](const StoredPattern& stored) {
-          // A header may claim the pattern of another size.
-          if (stored.n() != header.n() || stored.nnz() != header.nnz()) return false;
-          if (!claim.proves_pattern()) {
-            found.pattern_hint = true;
-            return false;
-          }
-          const Match match = claim.Matches(stored);
-          if (match == Match::kMaybe && !may_compute) found.more = true;
-          return match == Match::kYes ||
-                 (match == Match::kMaybe && may_compute && claim.Holds(stored));
-        });
+    const std::function<bool(const StoredPattern&)> same = [&](const StoredPattern& stored) {
+      // A header may claim the pattern of another size.
+      if (stored.n() != header.n() || stored.nnz() != header.nnz()) return false;
+      if (!claim.proves_pattern()) {
+        found.pattern_hint = true;
+        return false;
+      }
+      const Match match = claim.Matches(stored);
+      if (match == Match::kMaybe && !may_compute) found.more = true;
+      return match == Match::kYes || (match == Match::kMaybe && may_compute && claim.Holds(stored));
+    };
+    MatrixStore& matrices = backend->matrices();
+    const bool may_read = may_compute && claim.proves_pattern();
+    found.pattern.pattern =
+        may_read ? matrices.FindPartOrLoad<StoredPattern>(tenant, claim.pattern_key(), same)
+                 : matrices.FindPart<StoredPattern>(tenant, claim.pattern_key(), same);
+    if (!may_read && !found.pattern.pattern &&
+        matrices.Spilled(tenant, claim.pattern_key(), /*part=*/true)) {
+      (claim.proves_pattern() ? found.more : found.pattern_hint) = true;
+    }
   }
   const bool by_rows = header.layout() == v1::LAYOUT_CSR;
   if (!found.pattern.pattern || !by_rows) return found;

@@ -153,7 +153,8 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       if (!claim_.key().empty() && !turn_) {
         // XXH3 alone is no proof, but a hint that it pays to make SHA-256.
         turn_ = backend_->uploads().Enter(tenant_, claim_.key(), {}, Clock::now());
-        say_wait_ = !turn_ || backend_->matrices().Find(tenant_, claim_.key()).has_value();
+        say_wait_ = !turn_ || backend_->matrices().Find(tenant_, claim_.key()).has_value() ||
+                    backend_->matrices().Spilled(tenant_, claim_.key());
       }
       return FindLocked();
     }
@@ -339,7 +340,7 @@ RawBidiReactor* MatrixService::GetMatrix(grpc::CallbackServerContext* context) {
       [this](const Caller& caller, const v1::GetMatrixRequest* request,
              v1::GetMatrixResponse* response) -> absl::Status {
         ASSIGN_OR_RETURN(const auto found,
-                         backend_->matrices().Get(caller.tenant, request->name()));
+                         backend_->matrices().Look(caller.tenant, request->name()));
         *response->mutable_matrix() = ToProto(found, /*findings=*/true);
         return absl::OkStatus();
       });

@@ -8,6 +8,7 @@
 #include "server/engine/partial_matrix.h"
 #include "server/engine/resolved_build.h"
 #include "server/rpc/download.h"
+#include "server/rpc/kept_jobs.h"
 #include "server/rpc/list_page.h"
 #include "server/rpc/unary.h"
 #include "server/rpc/work_stream.h"
@@ -54,6 +55,7 @@ class BuildStream final
     known_pattern_ = header.known_pattern();
     ASSIGN_OR_RETURN(terms_, backend_->Terms(header, *context_));
     spec_ = header.spec();
+    if (header.detach() && backend_->kept_jobs() != nullptr) kept_header_ = header;
     stream_result_ = header.stream_result();
     partial_ = stream_result_ && header.partial_result();
     return absl::OkStatus();
@@ -76,6 +78,12 @@ class BuildStream final
     if (ticket.ready) {
       result_ = std::move(ticket.ready);
       return Started{};
+    }
+    if (kept_header_) {
+      absl::Status kept =
+          backend_->kept_jobs()->KeepBuild(tenant(), ticket.job, *kept_header_, *matrix_);
+      if (!kept.ok() && !ticket.shared) ticket.job->RequestStop(StopCause::kCancelled);
+      RETURN_IF_ERROR(kept);
     }
     return Started{std::move(ticket.job), std::move(ticket.waiter)};
   }
@@ -147,6 +155,7 @@ class BuildStream final
   }
 
   v1::PreconditionerSpec spec_;
+  std::optional<v1::BuildHeader> kept_header_;  // of a job that outlives the daemon
   v1::ValueType type_ = v1::VALUE_TYPE_FLOAT64;
   std::string known_pattern_;
   JobFactory::Terms terms_;
@@ -176,10 +185,32 @@ class DownloadStream final
     RETURN_IF_ERROR(Admit(caller.tenant));
     ASSIGN_OR_RETURN(const v1::ValueType type, ResultType(request_.value_type(), "value_type"));
     RETURN_IF_ERROR(CheckKnownPattern(request_.known_pattern(), "known_pattern"));
-    ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Get(caller.tenant, request_.name()));
+    ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Look(caller.tenant, request_.name()));
     tenant_ = caller.tenant;
-    download_ = std::make_shared<Download>(found.value, type, request_.known_pattern());
-    return absl::OkStatus();
+    if (found.value != nullptr) {
+      download_ = std::make_shared<Download>(found.value, type, request_.known_pattern());
+      return absl::OkStatus();
+    }
+    auto self = std::static_pointer_cast<DownloadStream>(shared_from_this());
+    return backend_->Run(
+        Backend::Pool::kStore, tenant_, [self, type] { self->ReadBack(type); },
+        [self](const absl::Status& error) {
+          Section section(self.get());
+          self->EndLocked(error);
+          self->PumpLocked();
+        });
+  }
+
+  // On an executor: M is in the spill folder alone.
+  void ReadBack(v1::ValueType type) {
+    auto m = backend_->preconditioners().Load(tenant_, request_.name());
+    Section section(this);
+    if (!m.ok()) {
+      EndLocked(m.status());
+    } else if (!ended_locked()) {
+      download_ = std::make_shared<Download>(m->value, type, request_.known_pattern());
+    }
+    PumpLocked();
   }
 
   bool Next(v1::DownloadPreconditionerResponse* message) override {
@@ -231,13 +262,13 @@ class EstimateCall final
       ASSIGN_OR_RETURN(const Caller caller, Identify(backend_->authenticator()));
       RETURN_IF_ERROR(backend_->CheckServing());
       RETURN_IF_ERROR(ParseSpec(request.spec(), "spec"));
-      ASSIGN_OR_RETURN(auto matrix, backend_->matrices().Get(caller.tenant, request.matrix()));
+      ASSIGN_OR_RETURN(auto matrix, backend_->matrices().Look(caller.tenant, request.matrix()));
       return backend_->Run(
           Backend::Pool::kCount, caller.tenant,
           [call, tenant = caller.tenant, matrix, request] {
             v1::EstimateBuildResponse response;
-            const absl::Status counted = Count(call->backend_, tenant, *matrix.value, request,
-                                               call->stop_.token(), &response);
+            const absl::Status counted =
+                Count(call->backend_, tenant, matrix, request, call->stop_.token(), &response);
             call->End(counted, std::move(response));
           },
           [call](const absl::Status& error) { call->End(error, {}); });
@@ -245,11 +276,14 @@ class EstimateCall final
     if (!status.ok()) End(status, {});
   }
 
-  static absl::Status Count(Backend* backend, const std::string& tenant, const Matrix& matrix,
+  static absl::Status Count(Backend* backend, const std::string& tenant, Stored<Matrix> matrix,
                             const v1::EstimateBuildRequest& request, kernels::StopToken stop,
                             v1::EstimateBuildResponse* response) {
+    if (matrix.value == nullptr) {
+      ASSIGN_OR_RETURN(matrix, backend->matrices().Load(tenant, matrix.handle));
+    }
     ASSIGN_OR_RETURN(const auto estimate, backend->job_factory().EstimateBuild(
-                                              tenant, matrix, request.spec(), "spec", stop));
+                                              tenant, *matrix.value, request.spec(), "spec", stop));
     const kernels::BuildEstimate& f = estimate.figures;
     response->set_host_bytes(f.host_bytes);
     response->set_device_bytes(f.device_bytes);
@@ -301,7 +335,7 @@ RawBidiReactor* PreconditionerService::GetPreconditioner(grpc::CallbackServerCon
       [this](const Caller& caller, const v1::GetPreconditionerRequest* request,
              v1::GetPreconditionerResponse* response) -> absl::Status {
         ASSIGN_OR_RETURN(const auto found,
-                         backend_->preconditioners().Get(caller.tenant, request->name()));
+                         backend_->preconditioners().Look(caller.tenant, request->name()));
         *response->mutable_preconditioner() = ToProto(found);
         return absl::OkStatus();
       });

@@ -7,9 +7,11 @@
 #include <string>
 #include <utility>
 
+#include "server/base/ids.h"
 #include "server/engine/resolved_build.h"
 #include "server/rpc/array_receiver.h"
 #include "server/rpc/chunk_source.h"
+#include "server/rpc/kept_jobs.h"
 #include "server/rpc/work_stream.h"
 
 namespace spaid::server {
@@ -27,7 +29,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     switch (header.preconditioning_case()) {
       case v1::SolveHeader::kPreconditioner: {
         ASSIGN_OR_RETURN(preconditioner_,
-                         backend_->preconditioners().Get(tenant(), header.preconditioner()));
+                         backend_->preconditioners().Look(tenant(), header.preconditioner()));
         break;
       }
       case v1::SolveHeader::kSpec:
@@ -61,6 +63,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
     if (header.has_initial_guess()) x0_.emplace(v1::ARRAY_KIND_INITIAL_GUESS, size);
     if (null_size > 0) null_.emplace(v1::ARRAY_KIND_NULL_SPACE, null_size);
     omit_solution_ = header.omit_solution();
+    if (header.detach() && backend_->kept_jobs() != nullptr) kept_header_ = header;
     if (header.has_solution_segment() && !omit_solution_) {
       RETURN_IF_ERROR(TakeSolutionSegment(header.solution_segment(), 8 * size));
     }
@@ -144,20 +147,41 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   }
 
   absl::StatusOr<Started> Submit() override {
-    ASSIGN_OR_RETURN(auto ticket,
-                     backend_->job_factory().StartSolve(
-                         {.tenant = tenant(),
-                          .matrix = *matrix_,
-                          .preconditioner = std::move(preconditioner_),
-                          .spec = std::move(spec_),
-                          .solve = solve_,
-                          .b = b_->Take(),
-                          .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
-                          .null_vectors = null_ ? null_->Take() : kernels::Array<double>(),
-                          .share = std::move(share_),
-                          .terms = terms_,
-                          .stop = stop()}));
-    return Started{std::move(ticket.job), std::move(ticket.waiter)};
+    if (preconditioner_ && preconditioner_->value == nullptr) {
+      ASSIGN_OR_RETURN(preconditioner_,
+                       backend_->preconditioners().Load(tenant(), preconditioner_->handle));
+    }
+    JobFactory::SolveRequest request{
+        .tenant = tenant(),
+        .matrix = *matrix_,
+        .preconditioner = std::move(preconditioner_),
+        .spec = std::move(spec_),
+        .solve = solve_,
+        .b = b_->Take(),
+        .x0 = x0_ ? x0_->Take() : kernels::Array<double>(),
+        .null_vectors = null_ ? null_->Take() : kernels::Array<double>(),
+        .share = std::move(share_),
+        .terms = terms_,
+        .stop = stop()};
+    std::shared_ptr<JobPromise> promise;
+    if (kept_header_) {
+      request.job_name = "jobs/" + RandomId();
+      ASSIGN_OR_RETURN(promise,
+                       backend_->kept_jobs()->KeepSolve({.tenant = tenant(),
+                                                         .name = request.job_name,
+                                                         .header = *kept_header_,
+                                                         .matrix = *matrix_,
+                                                         .b = request.b,
+                                                         .x0 = request.x0,
+                                                         .null_vectors = request.null_vectors}));
+      request.promise = promise;
+    }
+    auto ticket = backend_->job_factory().StartSolve(std::move(request));
+    if (!ticket.ok()) {
+      if (promise != nullptr) promise->Fulfilled();  // nobody has heard of it
+      return ticket.status();
+    }
+    return Started{std::move(ticket->job), std::move(ticket->waiter)};
   }
 
   bool NextResult(v1::SolveResponse* message) override {
@@ -233,6 +257,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
 
   ParsedSolve solve_;
   JobFactory::Terms terms_;
+  std::optional<v1::SolveHeader> kept_header_;  // of a job that outlives the daemon
   std::optional<Stored<Preconditioner>> preconditioner_;
   std::optional<v1::PreconditionerSpec> spec_;
   BudgetShare share_;

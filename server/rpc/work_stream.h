@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/engine/spill_codecs.h"
 #include "server/rpc/backend.h"
 #include "server/rpc/job_feed.h"
 #include "server/rpc/matrix_input.h"
@@ -197,8 +198,8 @@ class WorkStream : public BidiStream<Request, Response> {
     RETURN_IF_ERROR(backend_->CheckServing());
     switch (header.source_case()) {
       case Header::kMatrix: {
-        ASSIGN_OR_RETURN(matrix_, backend_->matrices().Get(tenant_, header.matrix()));
-        n_ = matrix_->value->n();
+        ASSIGN_OR_RETURN(matrix_, backend_->matrices().Look(tenant_, header.matrix()));
+        n_ = matrix_->value != nullptr ? matrix_->value->n() : MatrixOf(*matrix_->spilled).n();
         break;
       }
       case Header::kInlineMatrix: {
@@ -297,7 +298,8 @@ class WorkStream : public BidiStream<Request, Response> {
       if (this->ended_locked() || this->context_->IsCancelled()) return;
       if (bytes_up_ > 0) upload_ms_ = ToMs(Clock::now() - first_chunk_);
     }
-    auto started = Submit();
+    absl::StatusOr<Started> started = ReadBack();
+    if (started.ok()) started = Submit();
     JobSubscription subscription;
     if (started.ok() && started->job != nullptr) {
       subscription = started->job->Subscribe(1, News());
@@ -312,6 +314,14 @@ class WorkStream : public BidiStream<Request, Response> {
       if (this->ended_locked()) LeaveJob();
     }
     this->PumpLocked();
+  }
+
+  // A matrix that is in the spill folder alone. Nothing else uses it now.
+  absl::StatusOr<Started> ReadBack() {
+    if (matrix_->value == nullptr) {
+      ASSIGN_OR_RETURN(matrix_, backend_->matrices().Load(tenant_, matrix_->handle));
+    }
+    return Started{};
   }
 
   // Runs on the job's threads.

@@ -164,7 +164,7 @@ std::shared_ptr<Job> Job::Create(JobDescription description, JobLimits limits, c
 }
 
 Job::Job(JobDescription description, JobLimits limits, const Clock& clock)
-    : name_("jobs/" + RandomId()),
+    : name_(description.name.empty() ? "jobs/" + RandomId() : description.name),
       description_(std::move(description)),
       limits_(limits),
       clock_(clock),
@@ -223,7 +223,10 @@ void Job::LeaveOne(Priority priority) {
     --waiters_;
     --waiters_of_[static_cast<size_t>(priority)];
     if (EndedLocked()) {
-      if (waiters_ == 0 && !KeepsResultLocked()) result = std::move(result_);
+      if (waiters_ == 0 && !KeepsResultLocked()) {
+        result = std::move(result_);
+        FulfilLocked();
+      }
       return;
     }
     if (stop_cause_ != StopCause::kNone) return;
@@ -450,11 +453,37 @@ bool Job::KeepsResultLocked() const {
 void Job::Delivered() {
   std::lock_guard lock(mutex_);
   delivered_ = true;
+  FulfilLocked();
+}
+
+void Job::FulfilLocked() {
+  if (promise_ != nullptr && stop_cause_ != StopCause::kDrain) {
+    std::exchange(promise_, nullptr)->Fulfilled();
+  }
+}
+
+void Job::Fulfil() {
+  std::lock_guard lock(mutex_);
+  FulfilLocked();
+}
+
+void Job::SetPromise(std::shared_ptr<JobPromise> promise) {
+  std::lock_guard lock(mutex_);
+  promise_ = std::move(promise);
+  if (EndedLocked() && (result_ == nullptr || description_.kind == v1::JOB_KIND_BUILD)) {
+    FulfilLocked();
+  }
+}
+
+bool Job::promised() const {
+  std::lock_guard lock(mutex_);
+  return promise_ != nullptr;
 }
 
 std::shared_ptr<const JobResult> Job::DropResult() {
   std::lock_guard lock(mutex_);
   if (!EndedLocked() || waiters_ > 0 || result_.use_count() > 1) return nullptr;
+  if (result_ != nullptr) FulfilLocked();
   return std::move(result_);
 }
 
@@ -633,6 +662,9 @@ bool Job::Finish(const absl::Status& status) {
     *finished->mutable_timings() = timings_;
     log_.Add(*ended_, std::move(event));
     if (!status.ok() || (waiters_ == 0 && !KeepsResultLocked())) result = std::move(result_);
+    const bool solved =
+        state_ == v1::JOB_STATE_SUCCEEDED && description_.kind == v1::JOB_KIND_SOLVE;
+    if (!solved || result_ == nullptr) FulfilLocked();
     listener = std::exchange(listener_, nullptr);
     hook = std::exchange(stop_hook_, nullptr);
     news = NewsLocked();

@@ -66,6 +66,17 @@ struct JobDescription {
   std::string what = {};   // "static-spai", "cg + jacobi"
   std::string label = {};  // the matrix's
   int64_t n = 0, nnz = 0;  // the matrix's
+  std::string name = {};   // that an earlier daemon gave it, or its promise has; empty: a fresh one
+};
+
+// A promise to the client that the job will be done, by this process or a later one. Thread-safe;
+// quick.
+class JobPromise {
+ public:
+  virtual ~JobPromise() = default;
+  // Nobody needs it any more. May be called more than once. A job that ends without this call, as
+  // the process does, is still promised.
+  virtual void Fulfilled() = 0;
 };
 
 // The base of results that jobs leave for their waiters (a solution, a stored preconditioner).
@@ -182,6 +193,12 @@ class Job : public std::enable_shared_from_this<Job> {
   // Returns the part of the result that can be read while the work goes on; null: there is none, or
   // the job has ended.
   std::shared_ptr<const JobResult> partial() const;
+  // Keeps a promise until it is fulfilled: a build has ended, a solution was fetched (Delivered,
+  // Fulfil) or is not kept any more, or the job has failed otherwise than by the end of the process
+  // (kDrain). Call once.
+  void SetPromise(std::shared_ptr<JobPromise> promise);
+  bool promised() const;
+  void Fulfil();
   // Notes that the stream that asked for the job has sent its whole result. Until then a solve's
   // result is kept beyond the last waiter; a detached job's is kept even afterwards.
   void Delivered();
@@ -248,6 +265,7 @@ class Job : public std::enable_shared_from_this<Job> {
   void StopLocked(StopCause cause);
   bool UpdatePriorityLocked();
   bool KeepsResultLocked() const;
+  void FulfilLocked();
 
   const std::string name_;
   const JobDescription description_;
@@ -272,7 +290,8 @@ class Job : public std::enable_shared_from_this<Job> {
   std::vector<v1::RhsOutcome> outcomes_;
   v1::Timings timings_;
   std::shared_ptr<const JobResult> result_, partial_;
-  mutable JobLog log_;  // reading may close a batch of residuals
+  std::shared_ptr<JobPromise> promise_;  // null: none, or fulfilled
+  mutable JobLog log_;                   // reading may close a batch of residuals
 
   int64_t waiters_ = 0;
   int64_t waiters_of_[kPriorities] = {};  // by class

@@ -77,6 +77,9 @@ void JobTable::Ended(const std::shared_ptr<Job>& job) {
 
 void JobTable::DropLocked(EndedJobs::iterator it, std::vector<std::shared_ptr<Job>>* dropped) {
   EndedEntry& entry = it->second;
+  if (const auto known = by_name_.find(entry.name); known != by_name_.end()) {
+    known->second.job->Fulfil();  // nobody can fetch its result any more
+  }
   EraseLocked(entry.name, dropped);
   const auto own = ended_of_.find(entry.account);
   own->second.erase(it->first);

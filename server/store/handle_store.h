@@ -30,6 +30,8 @@ struct Stored {
   std::string handle;  // "matrices/3f…"
   std::shared_ptr<const T> value;
   bool existed = false;  // Put: the same content was there already, `value` is that one
+  // Look and List: where `value` is null, what the spill folder has of it.
+  SpillRecordPtr spilled = nullptr;
 };
 
 template <class T>
@@ -142,6 +144,47 @@ class HandleStore {
 
   HandleStoreStats stats() const { return table_.stats(); }
 
+  // --- With a spill folder: values that were evicted, or are of an earlier daemon ---
+  // Finds a value as Get does, or, if it is in the folder alone, what the folder has of it: `value`
+  // is null then, and Load gets it. Get says HANDLE_EVICTED of those.
+  absl::StatusOr<Stored<T>> Look(const std::string& tenant, const std::string& handle) {
+    auto item = table_.Look(tenant, handle);
+    if (!item.ok()) return item.status();
+    return Typed(*std::move(item));
+  }
+  // Finds a value as Get does, and reads it back if it is in the folder alone; whoever asks
+  // meanwhile waits for that. Blocks: not for a reactor. Errors: Get's, also of one whose files do
+  // not verify; as for Reserve.
+  absl::StatusOr<Stored<T>> Load(const std::string& tenant, const std::string& handle) {
+    auto item = table_.Load(tenant, handle);
+    if (!item.ok()) return item.status();
+    return Typed(*std::move(item));
+  }
+  // Find and FindPart, which read back what has the key. Block. What cannot be read, or has no
+  // room, is not found.
+  std::optional<Stored<T>> FindOrLoad(const std::string& tenant, const std::string& key,
+                                      const Same& same = {}) {
+    auto item = table_.FindOrLoad(tenant, key, Untyped(same));
+    if (!item) return std::nullopt;
+    return Typed(*std::move(item));
+  }
+  template <class P>
+  std::shared_ptr<const P> FindPartOrLoad(const std::string& tenant, const std::string& key,
+                                          const std::function<bool(const P& known)>& same) {
+    return std::static_pointer_cast<const P>(table_.FindPartOrLoad(
+        tenant, key, [&same](const void* known) { return same(*static_cast<const P*>(known)); }));
+  }
+  // Returns true if the folder alone has a value with this key, or, `part`, one whose part has it.
+  bool Spilled(const std::string& tenant, const std::string& key, bool part = false) const {
+    return table_.Spilled(tenant, key, part);
+  }
+  // Writes the oldest value that is not in the folder yet. Blocks. False: there is none.
+  bool SpillOne() { return table_.SpillOne(); }
+  // Writes this one, if it is not there. Blocks. Errors: Get's, SpillFolder::Write's.
+  absl::Status SpillNow(const std::string& tenant, const std::string& handle) {
+    return table_.SpillNow(tenant, handle);
+  }
+
  private:
   static HandleTable::Same Untyped(const Same& same) {
     if (!same) return {};
@@ -149,7 +192,7 @@ class HandleStore {
   }
   static Stored<T> Typed(HandleTable::Item item) {
     return {std::move(item.handle), std::static_pointer_cast<const T>(std::move(item.value)),
-            item.existed};
+            item.existed, std::move(item.spilled)};
   }
 
   HandleTable table_;

@@ -1,607 +1,41 @@
 #include "server/store/handle_table.h"
 
-#include <algorithm>
-#include <cstdlib>
-#include <deque>
 #include <iterator>
-#include <list>
 #include <map>
-#include <mutex>
-#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
-#include "server/base/ids.h"
-#include "server/base/log.h"
-#include "server/base/status.h"
-#include "server/base/text.h"
+#include "server/store/handle_state.h"
 
 namespace spaid::server {
-namespace {
-
-// Entries of one key: keys of equal digests, which somebody forges.
-constexpr size_t kMaxNamesakes = 16;
-
-// The resources that tenants share.
-enum Of : size_t { kBytes, kEntries, kArriving };
-
-constexpr size_t kSweepAt = 64;
-
-}  // namespace
-
-// All state, shared with the reservations so that one may outlive the table.
-struct Reservation::Shared {
-  using Account = TenantShares::Account;
-  // A part that entries of one account share; kept while somebody holds it.
-  struct SharedPart {
-    std::weak_ptr<const void> value;
-    int64_t bytes = 0;
-    std::vector<std::string> keys;  // with the tenant
-    Account account = nullptr;      // while it has entries
-    int64_t entries = 0, idle = 0, victims = 0;
-    bool counted_gone = false;  // FindVictims counts its bytes as had
-
-    // Nobody but its entries holds it.
-    bool OnlyByEntries() const { return value.use_count() <= entries; }
-    // All its entries are idle: its bytes can be had with theirs.
-    bool Idle() const { return entries > 0 && idle == entries; }
-  };
-  struct Entry {
-    std::string tenant, handle;
-    std::vector<std::string> keys;  // with the tenant
-    std::shared_ptr<const void> value;
-    int64_t bytes;  // without its part's
-    uint64_t sequence;
-    Account account;
-    SharedPart* part = nullptr;
-    uint64_t used = 0;  // when it was handed out last
-    bool held = true;   // since the last sweep it was handed out, and may be in use
-  };
-  using Iterator = std::list<Entry>::iterator;
-  using Item = HandleTable::Item;
-  struct Zombie {
-    std::weak_ptr<const void> value;
-    int64_t bytes;
-    Account account;
-  };
-  // The entries of an account that nobody uses.
-  struct Idle {
-    std::map<uint64_t, Iterator> order;  // least recently used first
-    int64_t bytes = 0;
-  };
-  // Values that left the table under the lock, to be destroyed after it.
-  using Dropped = std::vector<std::shared_ptr<const void>>;
-
-  explicit Shared(HandleStoreOptions o)
-      : options(std::move(o)),
-        shares({.limits = {options.max_bytes, options.max_entries, options.max_bytes},
-                .rules = options.shares,
-                .active_for = options.active_for,
-                .clock = options.clock}),
-        graves({.limits = {options.max_tombstones}, .rules = options.shares}) {
-    if (options.max_item_bytes <= 0 || options.max_item_bytes > options.max_bytes) {
-      options.max_item_bytes = options.max_bytes;
-    }
-  }
-
-  static std::string TenantKey(const std::string& tenant, const std::string& key) {
-    return absl::StrCat(tenant.size(), ":", tenant, key);
-  }
-
-  static std::vector<std::string> TenantKeys(const std::string& tenant,
-                                             const std::vector<std::string>& keys) {
-    std::vector<std::string> tenant_keys;
-    for (const std::string& key : keys) tenant_keys.push_back(TenantKey(tenant, key));
-    return tenant_keys;
-  }
-
-  // The table's own pointer is the only one, and only the table could make another: nobody uses it.
-  static bool InUse(const Entry& entry) { return entry.value.use_count() > 1; }
-
-  void BuryZombies() {
-    std::erase_if(zombies, [&](const Zombie& zombie) {
-      if (!zombie.value.expired()) return false;
-      zombie_bytes -= zombie.bytes;
-      shares.Add(zombie.account, -zombie.bytes, kBytes);
-      shares.Leave(zombie.account);
-      return true;
-    });
-  }
-
-  // Its value goes to somebody, who has it already.
-  void HandOut(Iterator it) {
-    if (!it->held) TakeFromIdle(it);
-    it->held = true;
-    it->used = next_use++;
-    shares.Touch(it->account);
-    held[it->sequence] = it;
-    // Sweep out values that were returned meanwhile: those really in use are few.
-    if (held.size() >= sweep_at) Sweep();
-  }
-
-  void TakeFromIdle(Iterator it) {
-    const auto own = idle.find(it->account);
-    own->second.order.erase(it->used);
-    own->second.bytes -= it->bytes;
-    if (it->part != nullptr) CountOfPart(*it->part, 0, -1, own->second);
-    if (own->second.order.empty()) idle.erase(own);
-  }
-
-  // Knows the part from now on; null: there is none.
-  SharedPart* PartOf(const HandleTable::Part& part) {
-    if (part.value == nullptr) return nullptr;
-    if (parts.size() >= forget_at) ForgetParts();
-    auto& known = parts[part.value.get()];
-    // One that was forgotten by its holders may have left its address to this one.
-    if (known != nullptr && known->value.expired()) Forget(parts.find(part.value.get()));
-    auto& mine = parts[part.value.get()];
-    if (mine == nullptr) {
-      mine = std::make_unique<SharedPart>();
-      mine->value = part.value;
-    }
-    if (mine->entries == 0) mine->bytes = part.bytes;
-    return mine.get();
-  }
-
-  // So many entries, and idle ones, more; `own` is its account's.
-  static void CountOfPart(SharedPart& part, int64_t entries, int64_t idle, Idle& own) {
-    if (part.Idle()) own.bytes -= part.bytes;
-    part.entries += entries;
-    part.idle += idle;
-    if (part.Idle()) own.bytes += part.bytes;
-  }
-
-  // The entry joins its part (null: none), whose bytes are the account's from the first on.
-  void JoinPart(Entry& entry, SharedPart* part) {
-    entry.part = part;
-    if (part == nullptr) return;
-    if (part->entries == 0) {
-      Revive(*part);
-      part->account = entry.account;
-      shares.Add(entry.account, part->bytes, kBytes);
-      entry_bytes += part->bytes;
-    }
-    const auto own = idle.find(entry.account);
-    Idle none;
-    CountOfPart(*part, 1, 0, own == idle.end() ? none : own->second);
-  }
-
-  // A held or busy entry leaves its part. Whoever else holds a part of no entry keeps its memory:
-  // its bytes are the account's until then.
-  void LeavePart(Entry& entry) {
-    SharedPart* const part = std::exchange(entry.part, nullptr);
-    if (part == nullptr) return;
-    const auto own = idle.find(entry.account);
-    Idle none;
-    CountOfPart(*part, -1, 0, own == idle.end() ? none : own->second);
-    if (part->entries > 0) return;
-    entry_bytes -= part->bytes;
-    shares.Join(entry.tenant);  // the zombie's
-    zombies.push_back({part->value, part->bytes, entry.account});
-    zombie_bytes += part->bytes;
-  }
-
-  std::vector<Zombie>::iterator ZombieOf(const SharedPart& part) {
-    return std::find_if(zombies.begin(), zombies.end(), [&](const Zombie& zombie) {
-      return !zombie.value.owner_before(part.value) && !part.value.owner_before(zombie.value);
-    });
-  }
-
-  // Bytes that an entry with this part takes beyond its own: none where they are counted already.
-  int64_t MoreFor(SharedPart* part) {
-    if (part == nullptr || part->entries > 0 || ZombieOf(*part) != zombies.end()) return 0;
-    return part->bytes;
-  }
-
-  // No zombie any more: an entry holds it again.
-  void Revive(const SharedPart& part) {
-    const auto it = ZombieOf(part);
-    if (it == zombies.end()) return;
-    zombie_bytes -= it->bytes;
-    shares.Add(it->account, -it->bytes, kBytes);
-    shares.Leave(it->account);
-    zombies.erase(it);
-  }
-
-  using Parts = std::unordered_map<const void*, std::unique_ptr<SharedPart>>;
-
-  Parts::iterator Forget(Parts::iterator it) {
-    for (const std::string& key : it->second->keys) {
-      const auto known = parts_by_key.find(key);
-      std::erase(known->second, it->second.get());
-      if (known->second.empty()) parts_by_key.erase(known);
-    }
-    return parts.erase(it);
-  }
-
-  // Parts that nobody holds are forgotten.
-  void ForgetParts() {
-    for (auto it = parts.begin(); it != parts.end();) {
-      it = it->second->value.expired() ? Forget(it) : std::next(it);
-    }
-    forget_at = std::max(kSweepAt, 2 * parts.size());
-  }
-
-  // Finds out which of the entries that were handed out came back.
-  void Sweep() {
-    std::erase_if(held, [&](const auto& one) {
-      const Iterator it = one.second;
-      if (InUse(*it)) return false;
-      it->held = false;
-      Idle& own = idle[it->account];
-      own.order[it->used] = it;
-      own.bytes += it->bytes;
-      if (it->part != nullptr) CountOfPart(*it->part, 0, 1, own);
-      return true;
-    });
-    sweep_at = std::max(kSweepAt, 2 * held.size());
-  }
-
-  // No less than could be had for `account` if it had `bytes` more. Promises to others count for
-  // what has arrived of them: headers alone shut nobody out.
-  int64_t Obtainable(Account account, int64_t bytes) const {
-    int64_t sum = options.max_bytes - shares.used(kBytes);
-    const bool over = shares.OverShare(account, bytes, kBytes);
-    for (const auto& [other, own] : idle) {
-      if (!over || other == account || !shares.Active(other)) sum += own.bytes;
-    }
-    return sum;
-  }
-
-  void Remove(Iterator it, Dropped* dropped) {
-    if (it->held) {
-      held.erase(it->sequence);
-    } else {
-      TakeFromIdle(it);
-    }
-    LeavePart(*it);
-    shares.Add(it->account, -it->bytes, kBytes);
-    shares.Add(it->account, -1, kEntries);
-    shares.Leave(it->account);
-    entry_bytes -= it->bytes;
-    by_handle.erase(it->handle);
-    for (const std::string& key : it->keys) {
-      auto namesakes = by_key.find(key);
-      namesakes->second.erase(it->sequence);
-      if (namesakes->second.empty()) by_key.erase(namesakes);
-    }
-    auto tenant = by_tenant.find(it->tenant);
-    tenant->second.erase(it->sequence);
-    if (tenant->second.empty()) by_tenant.erase(tenant);
-    dropped->push_back(std::move(it->value));
-    entries.erase(it);
-  }
-
-  void Evict(Iterator it, Dropped* dropped) {
-    ++evictions;
-    Bury(*it);
-    Log(LogLevel::kInfo, "evicted",
-        {{"what", options.what}, {"handle", it->handle}, {"bytes", it->bytes}});
-    Remove(it, dropped);
-  }
-
-  // Tombstones are shared as the rest is: one tenant's do not wash away another's.
-  void Bury(const Entry& entry) {
-    const Account account = graves.Join(entry.tenant);
-    graves.Add(account, 1);
-    tombstones[account].push_back(entry.handle);
-    buried[entry.handle] = entry.tenant;
-    while (graves.used() > options.max_tombstones) {
-      const auto any = [](Account) { return true; };
-      const auto own = tombstones.find(graves.Yields(account, 0, any));
-      buried.erase(own->second.front());
-      own->second.pop_front();
-      graves.Add(own->first, -1);
-      graves.Leave(own->first);
-      if (own->second.empty()) tombstones.erase(own);
-    }
-  }
-
-  bool Lacks(Of of, int64_t more) const { return shares.used(of) + more > shares.limit(of); }
-
-  // Finds entries to evict so that `bytes` more, and `more_entries`, of `account` fit beside what
-  // is really there. False: what may be evicted does not suffice.
-  bool FindVictims(Account account, int64_t bytes, int64_t more_entries,
-                   std::vector<Iterator>* victims) {
-    const auto gone = [&](Iterator it, int64_t sign) {
-      int64_t freed = it->bytes;
-      if (SharedPart* const part = it->part; part != nullptr) {
-        part->victims += sign;
-        // With the last of its entries, unless an upload holds it.
-        const bool whole = sign > 0 && part->victims == part->entries && part->OnlyByEntries();
-        if (whole || (sign < 0 && part->counted_gone)) {
-          freed += part->bytes;
-          part->counted_gone = whole;
-        }
-      }
-      shares.Add(it->account, -sign * freed, kBytes);
-      shares.Add(it->account, -sign, kEntries);
-    };
-    absl::Cleanup still_there = [&] {
-      for (const Iterator it : *victims) gone(it, -1);
-    };
-    std::unordered_map<Account, std::map<uint64_t, Iterator>::iterator>
-        next;  // its next idle entry
-    const auto has_some = [&](Account other) {
-      const auto own = idle.find(other);
-      if (own == idle.end()) return false;
-      return next.try_emplace(other, own->second.order.begin()).first->second !=
-             own->second.order.end();
-    };
-    while (Lacks(kBytes, bytes) || Lacks(kEntries, more_entries)) {
-      const Of of = Lacks(kBytes, bytes) ? kBytes : kEntries;
-      const Account victim =
-          shares.Yields(account, of == kBytes ? bytes : more_entries, has_some, of);
-      if (victim == nullptr) return false;
-      victims->push_back(next.at(victim)->second);
-      gone(victims->back(), 1);
-      ++next.at(victim);
-    }
-    return true;
-  }
-
-  // Evicts so much; where that does not suffice, nothing: false.
-  bool MakeRoom(Account account, int64_t bytes, int64_t more_entries, Dropped* dropped) {
-    if (!Lacks(kBytes, bytes) && !Lacks(kEntries, more_entries)) return true;
-    Sweep();
-    std::vector<Iterator> victims;
-    if (bytes > Obtainable(account, bytes) ||
-        !FindVictims(account, bytes, more_entries, &victims)) {
-      return false;
-    }
-    for (const Iterator victim : victims) Evict(victim, dropped);
-    return true;
-  }
-
-  // Gives the entry the keys that it lacks, where there are not too many namesakes.
-  void AddKeys(Iterator it, const std::vector<std::string>& tenant_keys) {
-    for (const std::string& key : tenant_keys) {
-      auto& namesakes = by_key[key];
-      if (namesakes.size() < kMaxNamesakes && namesakes.emplace(it->sequence, it).second) {
-        it->keys.push_back(key);
-      }
-    }
-  }
-
-  // The same of a part.
-  void AddKeys(SharedPart* part, const std::vector<std::string>& tenant_keys) {
-    for (const std::string& key : tenant_keys) {
-      auto& namesakes = parts_by_key[key];
-      if (namesakes.size() >= kMaxNamesakes ||
-          std::find(namesakes.begin(), namesakes.end(), part) != namesakes.end()) {
-        continue;
-      }
-      namesakes.push_back(part);
-      part->keys.push_back(key);
-    }
-  }
-
-  // The first part of this key of which same() is true. Called without the lock; `end` runs under
-  // it, with the part or null.
-  template <class End>
-  std::shared_ptr<const void> FindPart(const std::string& tenant_key, const HandleTable::Same& same,
-                                       const End& end) {
-    // Those that were compared; one whose memory another one takes has another owner.
-    std::vector<std::weak_ptr<const void>> not_it;
-    const auto compared = [&](const std::weak_ptr<const void>& value) {
-      return std::any_of(not_it.begin(), not_it.end(), [&](const auto& other) {
-        return !other.owner_before(value) && !value.owner_before(other);
-      });
-    };
-    for (;;) {
-      std::shared_ptr<const void> candidate;
-      {
-        std::lock_guard lock(mutex);
-        const auto known = parts_by_key.find(tenant_key);
-        if (known != parts_by_key.end()) {
-          for (const SharedPart* part : known->second) {
-            if (!compared(part->value) && (candidate = part->value.lock()) != nullptr) break;
-          }
-        }
-        if (candidate == nullptr) {
-          end(nullptr);
-          return nullptr;
-        }
-      }
-      if (same(candidate.get())) {
-        std::lock_guard lock(mutex);
-        end(parts.at(candidate.get()).get());  // held by us: nobody forgets it
-        return candidate;
-      }
-      not_it.push_back(candidate);
-    }
-  }
-
-  // The first entry of this key behind sequence `after`; entries.end(): there is none.
-  Iterator Namesake(const std::string& tenant_key, uint64_t after) {
-    const auto namesakes = by_key.find(tenant_key);
-    if (namesakes == by_key.end()) return entries.end();
-    const auto next = namesakes->second.upper_bound(after);
-    return next == namesakes->second.end() ? entries.end() : next->second;
-  }
-
-  Item Use(Iterator it) {
-    Item item{it->handle, it->value, true};
-    HandOut(it);
-    return item;
-  }
-
-  // The first entry with this key of which same() is true, marked as used. Called without the lock;
-  // where there is none, `absent` runs under it.
-  template <class Absent>
-  std::optional<Item> Find(const std::string& tenant_key, const HandleTable::Same& same,
-                           const Absent& absent) {
-    for (uint64_t after = 0;;) {
-      std::shared_ptr<const void> candidate;  // in use while it is compared
-      std::string handle;
-      {
-        std::lock_guard lock(mutex);
-        const auto it = Namesake(tenant_key, after);
-        if (it == entries.end()) {
-          absent();
-          return std::nullopt;
-        }
-        if (!same) return Use(it);
-        after = it->sequence;
-        candidate = it->value;
-        HandOut(it);
-        handle = it->handle;
-      }
-      if (!same(candidate.get())) continue;
-      std::lock_guard lock(mutex);
-      const auto it = by_handle.find(handle);
-      if (it != by_handle.end()) return Use(it->second);  // else deleted meanwhile
-    }
-  }
-
-  absl::Status CheckItem(int64_t bytes) const {
-    if (bytes >= 0 && bytes <= options.max_item_bytes) return absl::OkStatus();
-    return MakeError(absl::StatusCode::kResourceExhausted, options.too_large_reason,
-                     absl::StrCat("this ", options.what, " takes ", bytes, " bytes; the limit is ",
-                                  options.max_item_bytes, " (", options.limit_flag, ")"))
-        .Meta("actual", bytes)
-        .Meta("limit", options.max_item_bytes);
-  }
-
-  absl::Status Full(Account account, int64_t bytes) const {
-    return MakeError(
-               absl::StatusCode::kResourceExhausted, reason::kStoreFull,
-               absl::StrCat("no room for ", bytes, " bytes: what the ", options.what,
-                            " store holds is in use, arriving, or of tenants that have no "
-                            "more than their share (limit ",
-                            options.max_bytes, " bytes, ", options.max_entries,
-                            " entries; this tenant has ", shares.UsedBy(account, kBytes),
-                            " bytes of a share of ",
-                            static_cast<int64_t>(shares.ShareOf(account, kBytes)),
-                            "); try again when jobs have ended, or raise ", options.limit_flag))
-        .Meta("actual", bytes)
-        .Meta("limit", options.max_bytes)
-        .Retry(std::chrono::seconds(1));
-  }
-
-  absl::Status NotFound(const std::string& tenant, const std::string& handle) const {
-    const auto grave = buried.find(handle);
-    if (grave != buried.end() && grave->second == tenant) {
-      return MakeError(absl::StatusCode::kNotFound, reason::kHandleEvicted,
-                       absl::StrCat("'", handle, "' was dropped to make room; send the ",
-                                    options.what, " again"))
-          .Meta("handle", handle);
-    }
-    auto error = MakeError(absl::StatusCode::kNotFound, reason::kHandleUnknown,
-                           absl::StrCat("there is no ", options.what, " ", Repeated(handle),
-                                        " (it never was, or it was deleted)"));
-    if (!MayRepeat(handle)) return error;
-    return std::move(error).Meta("handle", handle);
-  }
-
-  HandleStoreOptions options;
-  std::mutex mutex;
-  TenantShares shares;  // entries, zombies, reservations have joined
-  std::list<Entry> entries;
-  std::unordered_map<Account, Idle> idle;  // none is empty
-  std::unordered_map<uint64_t, Iterator> held;
-  size_t sweep_at = kSweepAt;
-  std::unordered_map<std::string, Iterator> by_handle;
-  std::unordered_map<std::string, std::map<uint64_t, Iterator>> by_key;  // by sequence
-  Parts parts;
-  std::unordered_map<std::string, std::vector<SharedPart*>> parts_by_key;
-  size_t forget_at = kSweepAt;
-  std::map<std::string, std::map<uint64_t, Iterator>> by_tenant;
-  TenantShares graves;
-  std::unordered_map<Account, std::deque<std::string>> tombstones;  // handles, oldest first
-  std::unordered_map<std::string, std::string> buried;              // handle -> tenant
-  std::vector<Zombie> zombies;
-  uint64_t next_sequence = 1, next_use = 1;
-  int64_t entry_bytes = 0, reserved = 0, zombie_bytes = 0;
-  int64_t hits = 0, misses = 0, evictions = 0;
-};
-
-Reservation::Reservation(Reservation&& other) noexcept
-    : shared_(std::move(other.shared_)),
-      account_(other.account_),
-      bytes_(std::exchange(other.bytes_, 0)),
-      arrived_(std::exchange(other.arrived_, 0)) {}
-
-Reservation& Reservation::operator=(Reservation&& other) noexcept {
-  if (this != &other) {
-    Release();
-    shared_ = std::move(other.shared_);
-    account_ = other.account_;
-    bytes_ = std::exchange(other.bytes_, 0);
-    arrived_ = std::exchange(other.arrived_, 0);
-  }
-  return *this;
-}
-
-absl::Status Reservation::Arrive(int64_t bytes) {
-  if (bytes < 0 || bytes > bytes_ - arrived_) {
-    Log(LogLevel::kError, "reservation_overrun",
-        {{"reserved", bytes_}, {"arrived", arrived_}, {"more", bytes}});
-    std::abort();  // the caller checks chunks against the header that it reserved for
-  }
-  if (!shared_) return absl::OkStatus();  // an empty one, of nothing
-  Shared::Dropped dropped;
-  std::lock_guard lock(shared_->mutex);
-  shared_->BuryZombies();
-  TenantShares& shares = shared_->shares;
-  const bool alone = shares.UsedBy(account_, kArriving) == arrived_;
-  if (!shares.Admits(account_, bytes, alone, kArriving) ||
-      !shared_->MakeRoom(account_, bytes, 0, &dropped)) {
-    return shared_->Full(account_, bytes);
-  }
-  shares.Touch(account_);
-  shares.Add(account_, bytes, kBytes);
-  shares.Add(account_, bytes, kArriving);
-  arrived_ += bytes;
-  return absl::OkStatus();
-}
-
-absl::Status Reservation::Extend(int64_t bytes) {
-  if (!shared_) return absl::OkStatus();
-  {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->reserved += bytes;
-    bytes_ += bytes;
-  }
-  absl::Status status = Arrive(bytes);
-  if (!status.ok()) {
-    const std::lock_guard lock(shared_->mutex);
-    shared_->reserved -= bytes;
-    bytes_ -= bytes;
-  }
-  return status;
-}
-
-void Reservation::Release() {
-  if (!shared_) return;
-  {
-    std::lock_guard lock(shared_->mutex);
-    GiveBack();
-  }
-  shared_.reset();
-}
-
-void Reservation::GiveBack() {
-  shared_->reserved -= bytes_;
-  shared_->shares.Add(account_, -arrived_, kBytes);
-  shared_->shares.Add(account_, -arrived_, kArriving);
-  shared_->shares.Leave(account_);
-  bytes_ = arrived_ = 0;
-}
 
 HandleTable::HandleTable(HandleStoreOptions options)
-    : shared_(std::make_shared<Reservation::Shared>(std::move(options))) {}
+    : shared_(std::make_shared<Reservation::Shared>(std::move(options))) {
+  SpillFolder* const spill = shared_->options.spill;
+  if (spill == nullptr) return;
+  shared_->next_sequence = spill->LastSequence(shared_->options.prefix) + 1;
+  spill->OnGone(shared_->options.prefix, [shared = shared_.get()](const SpillRecord& record) {
+    const std::lock_guard lock(shared->mutex);
+    const auto live = shared->by_handle.find(record.handle);
+    if (live != shared->by_handle.end()) {
+      live->second->spilled = false;
+    } else {
+      shared->Bury(record.tenant, record.handle);
+    }
+  });
+}
 
-HandleTable::~HandleTable() = default;
+HandleTable::~HandleTable() {
+  if (shared_->options.spill != nullptr)
+    shared_->options.spill->OnGone(shared_->options.prefix, {});
+}
 
 absl::StatusOr<Reservation> HandleTable::Reserve(const std::string& tenant, int64_t bytes) {
   RETURN_IF_ERROR(shared_->CheckItem(bytes));
   std::lock_guard lock(shared_->mutex);
   shared_->BuryZombies();
   const TenantShares::Account account = shared_->shares.Join(tenant);
-  if (shared_->Lacks(kBytes, bytes)) shared_->Sweep();
+  if (shared_->Lacks(Reservation::Shared::kBytes, bytes)) shared_->Sweep();
   if (bytes > shared_->Obtainable(account, bytes)) {
     const absl::Status full = shared_->Full(account, bytes);
     shared_->shares.Leave(account);
@@ -626,36 +60,13 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
   const std::vector<std::string> tenant_keys = Shared::TenantKeys(tenant, keys);
   absl::StatusOr<Item> put;
   const auto insert = [&] {
-    TenantShares& shares = shared_->shares;
-    const TenantShares::Account account = shares.Join(tenant);
-    if (reservation.shared_) {  // its bytes become the entry's, in one step
-      reservation.GiveBack();
-      reservation.shared_.reset();
-    }
-    Shared::SharedPart* const shared_part = shared_->PartOf(part);
-    shared_->BuryZombies();
-    if (!shared_->MakeRoom(account, bytes + shared_->MoreFor(shared_part), 1, &dropped)) {
-      put = shared_->Full(account, bytes);
-      shares.Leave(account);
-      return;
-    }
-    shares.Add(account, bytes, kBytes);
-    shares.Add(account, 1, kEntries);
-    shared_->entry_bytes += bytes;
-    shared_->entries.push_front({.tenant = tenant,
-                                 .handle = shared_->options.prefix + RandomId(),
-                                 .keys = {},
-                                 .value = std::move(value),
-                                 .bytes = bytes,
-                                 .sequence = shared_->next_sequence++,
-                                 .account = account});
-    const auto it = shared_->entries.begin();
-    shared_->by_handle[it->handle] = it;
-    shared_->AddKeys(it, tenant_keys);
-    shared_->JoinPart(*it, shared_part);
-    shared_->by_tenant[tenant][it->sequence] = it;
-    put = Item{it->handle, it->value, false};  // in use from here on
-    shared_->HandOut(it);
+    put = shared_->Insert({.tenant = tenant,
+                           .handle = {},
+                           .value = std::move(value),
+                           .bytes = bytes,
+                           .tenant_keys = tenant_keys,
+                           .part = part},
+                          &reservation, &dropped);
   };
   if (tenant_keys.empty()) {
     std::lock_guard lock(shared_->mutex);
@@ -666,6 +77,7 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
     const auto it = shared_->by_handle.find(put->handle);
     if (it != shared_->by_handle.end()) shared_->AddKeys(it->second, tenant_keys);
   }
+  if (shared_->options.spill != nullptr && put.ok()) shared_->options.spill->Wake();
   return put;
 }
 
@@ -717,8 +129,9 @@ absl::Status HandleTable::CheckUse(const std::string& tenant, const std::string&
   if (it == shared_->by_handle.end() || it->second->tenant != tenant) return absl::OkStatus();
   const TenantShares::Account account = it->second->account;
   const TenantShares& shares = shared_->shares;
-  const int64_t most = shares.used(kBytes);  // that may be in use
-  if (shares.MayHold(account, most, most, false, kBytes)) return absl::OkStatus();
+  const int64_t most = shares.used(Reservation::Shared::kBytes);  // that may be in use
+  if (shares.MayHold(account, most, most, false, Reservation::Shared::kBytes))
+    return absl::OkStatus();
   shared_->Sweep();  // what is held is in use now
   int64_t own = 0, sum = shared_->zombie_bytes;
   std::unordered_set<const void*> parts;
@@ -734,7 +147,8 @@ absl::Status HandleTable::CheckUse(const std::string& tenant, const std::string&
   const Reservation::Shared::Entry& mine = *it->second;
   const int64_t bytes = mine.bytes + (mine.part != nullptr ? mine.part->bytes : 0);
   const bool alone = own == bytes;
-  if (shares.MayHold(account, own, sum, alone, kBytes)) return absl::OkStatus();
+  if (shares.MayHold(account, own, sum, alone, Reservation::Shared::kBytes))
+    return absl::OkStatus();
   return shared_->Full(account, bytes);
 }
 
@@ -742,12 +156,14 @@ absl::Status HandleTable::Delete(const std::string& tenant, const std::string& h
   Reservation::Shared::Dropped dropped;
   std::lock_guard lock(shared_->mutex);
   const auto it = shared_->by_handle.find(handle);
+  SpillFolder* const spill = shared_->options.spill;
+  const bool spilled = spill != nullptr && spill->Delete(tenant, handle);
   if (it == shared_->by_handle.end() || it->second->tenant != tenant) {
-    return shared_->NotFound(tenant, handle);
+    return spilled ? absl::OkStatus() : shared_->NotFound(tenant, handle);
   }
   if (Reservation::Shared::InUse(*it->second)) {
     const TenantShares::Account account = shared_->shares.Join(tenant);
-    shared_->shares.Add(account, it->second->bytes, kBytes);
+    shared_->shares.Add(account, it->second->bytes, Reservation::Shared::kBytes);
     shared_->zombies.push_back({it->second->value, it->second->bytes, account});
     shared_->zombie_bytes += it->second->bytes;
   }
@@ -756,19 +172,36 @@ absl::Status HandleTable::Delete(const std::string& tenant, const std::string& h
 }
 
 HandleTable::Page HandleTable::List(const std::string& tenant, const PageRequest& request) const {
+  using Reverse =
+      std::reverse_iterator<std::map<uint64_t, Reservation::Shared::Iterator>::iterator>;
   std::lock_guard lock(shared_->mutex);
   Page page;
+  // One more than fits tells that the page is not the last.
+  std::vector<SpillRecordPtr> spilled;
+  if (const SpillFolder* const spill = shared_->options.spill; spill != nullptr) {
+    spilled = spill->List(tenant, shared_->options.prefix, request.before,
+                          static_cast<size_t>(request.size) + 1);
+  }
+  std::map<uint64_t, Reservation::Shared::Iterator> none;
   const auto mine = shared_->by_tenant.find(tenant);
-  if (mine == shared_->by_tenant.end()) return page;
-  auto it = mine->second.lower_bound(request.before);
-  while (it != mine->second.begin()) {
-    --it;
+  auto& live = mine == shared_->by_tenant.end() ? none : mine->second;
+  auto next = Reverse(live.lower_bound(request.before));
+  for (auto record = spilled.begin(); next != live.rend() || record != spilled.end();) {
     if (static_cast<int32_t>(page.items.size()) == request.size) {
       page.next_token = PageToken(request.list, page.sequences.back());
       break;
     }
-    page.sequences.push_back(it->first);
-    page.items.push_back({it->second->handle, it->second->value, true});
+    if (next == live.rend() || (record != spilled.end() && (*record)->sequence > next->first)) {
+      page.sequences.push_back((*record)->sequence);
+      page.items.push_back({(*record)->handle, nullptr, true, *record});
+      ++record;
+      continue;
+    }
+    // Most are there and in the folder.
+    if (record != spilled.end() && (*record)->sequence == next->first) ++record;
+    page.sequences.push_back(next->first);
+    page.items.push_back({next->second->handle, next->second->value, true});
+    ++next;
   }
   return page;
 }
@@ -779,7 +212,7 @@ HandleStoreStats HandleTable::stats() const {
   return {static_cast<int64_t>(shared_->entries.size()),
           shared_->entry_bytes,
           shared_->reserved,
-          shared_->shares.used(kArriving),
+          shared_->shares.used(Reservation::Shared::kArriving),
           shared_->zombie_bytes,
           shared_->options.max_bytes,
           shared_->hits,

@@ -15,6 +15,7 @@
 #include "server/base/clock.h"
 #include "server/base/paging.h"
 #include "server/base/tenant_shares.h"
+#include "server/store/spill_codec.h"
 
 namespace spaid::server {
 
@@ -31,6 +32,8 @@ struct HandleStoreOptions {
   // A tenant that has used nothing of its own for this long has no share.
   std::chrono::nanoseconds active_for = TenantShares::kLately;
   const Clock* clock = &RealClock();  // outlives the table
+  SpillFolder* spill = nullptr;       // outlives the table; null: what is evicted is lost
+  SpillCodec codec = {};              // for `spill`
 };
 
 struct HandleStoreStats {
@@ -84,6 +87,7 @@ class HandleTable {
     std::string handle;
     std::shared_ptr<const void> value;
     bool existed = false;
+    SpillRecordPtr spilled = nullptr;  // where there is no value: it is in the folder alone
   };
   struct Page {
     std::vector<Item> items;
@@ -120,7 +124,19 @@ class HandleTable {
   Page List(const std::string& tenant, const PageRequest& page) const;
   HandleStoreStats stats() const;
 
+  // With a spill folder (handle_spill.cc).
+  absl::StatusOr<Item> Look(const std::string& tenant, const std::string& handle);
+  absl::StatusOr<Item> Load(const std::string& tenant, const std::string& handle);
+  std::optional<Item> FindOrLoad(const std::string& tenant, const std::string& key,
+                                 const Same& same);
+  std::shared_ptr<const void> FindPartOrLoad(const std::string& tenant, const std::string& key,
+                                             const Same& same);
+  bool Spilled(const std::string& tenant, const std::string& key, bool part) const;
+  bool SpillOne();
+  absl::Status SpillNow(const std::string& tenant, const std::string& handle);
+
  private:
+  absl::StatusOr<Item> LoadRecord(const SpillRecordPtr& record);
   std::shared_ptr<Reservation::Shared> shared_;
 };
 

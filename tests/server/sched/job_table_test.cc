@@ -38,6 +38,27 @@ TEST_F(JobTableTest, FindsATenantsOwn) {
   EXPECT_EQ(table.size(), 0);
 }
 
+TEST_F(JobTableTest, AJobThatIsForgottenIsNotPromisedAnyMore) {
+  struct Promise : JobPromise {
+    void Fulfilled() override { fulfilled = true; }
+    bool fulfilled = false;
+  };
+  JobTable table({.max_ended = 1, .clock = &clock_});
+  auto job = Job::Create(
+      {.tenant = "t", .kind = v1::JOB_KIND_SOLVE, .matrix = {}, .preconditioner = {}}, {}, clock_);
+  const auto promise = std::make_shared<Promise>();
+  job->SetPromise(promise);
+  table.Add(job);
+  (void)job->Attach({.detach = true, .deadline = {}});
+  job->Start({"cpu"});
+  job->SetResult(std::make_shared<JobResult>());
+  job->Finish(absl::OkStatus());
+  table.Ended(job);
+  EXPECT_FALSE(promise->fulfilled);
+  Ended(table);
+  EXPECT_TRUE(promise->fulfilled);
+}
+
 TEST_F(JobTableTest, KeepsEndedJobsByCount) {
   JobTable table({.max_ended = 2, .clock = &clock_});
   auto live = Make();

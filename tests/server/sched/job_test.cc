@@ -19,6 +19,11 @@ struct Answer : JobResult {
   bool* alive_;
 };
 
+struct Promise : JobPromise {
+  void Fulfilled() override { ++fulfilled; }
+  int fulfilled = 0;
+};
+
 class JobTest : public testing::Test {
  protected:
   std::shared_ptr<Job> Make(v1::JobKind kind = v1::JOB_KIND_BUILD) {
@@ -239,6 +244,66 @@ TEST_F(JobTest, ASolvesResultIsKeptUntilItIsDeliveredOrDropped) {
   delivered->Delivered();
   waiter->Leave();
   EXPECT_FALSE(alive);
+}
+
+TEST_F(JobTest, ABuildsPromiseIsFulfilledByItsEnd) {
+  for (const absl::Status& end : {absl::OkStatus(), absl::InternalError("no")}) {
+    auto job = Make();
+    auto promise = std::make_shared<Promise>();
+    job->SetPromise(promise);
+    EXPECT_TRUE(job->promised());
+    job->Start({"cpu"});
+    EXPECT_EQ(promise->fulfilled, 0);
+    bool alive = false;
+    auto waiter = job->Attach({.detach = true, .deadline = {}});
+    if (end.ok()) job->SetResult(std::make_shared<Answer>(&alive));
+    job->Finish(end);
+    EXPECT_EQ(promise->fulfilled, 1);
+    EXPECT_FALSE(job->promised());
+  }
+  auto late = Make();
+  late->Finish(absl::OkStatus());
+  auto promise = std::make_shared<Promise>();
+  late->SetPromise(promise);
+  EXPECT_EQ(promise->fulfilled, 1) << "it had ended before it was promised";
+}
+
+TEST_F(JobTest, ASolvesPromiseLastsUntilItsResultWasFetchedOrDropped) {
+  bool alive = false;
+  const auto solved = [&](std::shared_ptr<Promise> promise) {
+    auto job = Make(v1::JOB_KIND_SOLVE);
+    job->SetPromise(std::move(promise));
+    (void)job->Attach({.detach = true, .deadline = {}});
+    job->Start({"cpu"});
+    job->SetResult(std::make_shared<Answer>(&alive));
+    job->Finish(absl::OkStatus());
+    return job;
+  };
+  for (const auto& end : {+[](Job& job) { job.Delivered(); }, +[](Job& job) { job.Fulfil(); },
+                          +[](Job& job) { (void)job.DropResult(); }}) {
+    auto promise = std::make_shared<Promise>();
+    auto job = solved(promise);
+    EXPECT_EQ(promise->fulfilled, 0);
+    end(*job);
+    EXPECT_EQ(promise->fulfilled, 1);
+  }
+  auto promise = std::make_shared<Promise>();
+  solved(promise);  // as the process ends
+  EXPECT_EQ(promise->fulfilled, 0);
+}
+
+TEST_F(JobTest, AJobThatADrainStopsIsStillPromised) {
+  for (const StopCause cause : {StopCause::kDrain, StopCause::kCancelled, StopCause::kMaxRun}) {
+    auto job = Make(v1::JOB_KIND_SOLVE);
+    auto promise = std::make_shared<Promise>();
+    job->SetPromise(promise);
+    job->Start({"cpu"});
+    job->RequestStop(cause);
+    job->Finish(StopError(cause));
+    EXPECT_EQ(promise->fulfilled, cause == StopCause::kDrain ? 0 : 1);
+    job->Fulfil();
+    EXPECT_EQ(job->promised(), cause == StopCause::kDrain);
+  }
 }
 
 TEST_F(JobTest, ACancelledSolveKeepsItsOutcomes) {
