@@ -75,30 +75,37 @@ struct CscSink::Parts {
     return taker.joinable();
   }
 
+  void HavePattern(const CscMatrix& known) {
+    pointers.Have(known.col_ptr);
+    indices.Have(known.row_idx);
+  }
+
   void TakeAll() {
     std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [this] { return over || !waiting.empty(); });
-      if (waiting.empty()) return;
-      const v1::ArrayChunk chunk = std::move(waiting.front());
-      waiting.pop_front();
-      lock.unlock();
-      std::optional<Error> failed;
-      std::exception_ptr caught;
-      try {
-        failed = TakeHere(chunk);
-      } catch (...) {  // no memory: for the caller to know
-        caught = std::current_exception();
+    try {
+      if (pattern != nullptr) {
+        lock.unlock();
+        HavePattern(*pattern);
+        lock.lock();
       }
-      lock.lock();
-      error = std::move(failed);
-      thrown = std::move(caught);
-      if (error || thrown) {
-        over = true;
-        waiting.clear();
+      while (!error) {
+        changed.wait(lock, [this] { return over || !waiting.empty(); });
+        if (waiting.empty()) return;
+        const v1::ArrayChunk chunk = std::move(waiting.front());
+        waiting.pop_front();
+        lock.unlock();
+        changed.notify_all();
+        std::optional<Error> failed = TakeHere(chunk);
+        lock.lock();
+        error = std::move(failed);
       }
-      changed.notify_all();
+    } catch (...) {  // no memory: for the caller to know
+      if (!lock.owns_lock()) lock.lock();
+      thrown = std::current_exception();
     }
+    over = true;
+    lock.unlock();
+    changed.notify_all();
   }
 
   // Ends the thread, once it has taken what waits.
@@ -116,7 +123,8 @@ struct CscSink::Parts {
 
   const int64_t n, nnz;
   Aside aside;
-  int64_t received = 0;  // bytes
+  int64_t received = 0;                // bytes
+  const CscMatrix* pattern = nullptr;  // to be copied, if values alone come
   // The thread's, once it is there, until it is joined.
   ArraySink<int64_t> pointers;
   ArraySink<int32_t> indices;
@@ -153,9 +161,10 @@ Expected<CscSink> CscSink::Create(const v1::CscHeader& header, const CscMatrix* 
       static_cast<int64_t>(known->row_idx.size()) != header.nnz()) {
     return ProtocolViolation("values of a pattern that it was not asked for");
   }
-  sink->parts_->pointers.Have(known->col_ptr);
-  sink->parts_->indices.Have(known->row_idx);
-  sink->parts_->received = 8 * (header.n() + 1) + 4 * header.nnz();
+  Parts& parts = *sink->parts_;
+  parts.pattern = known;
+  if (!parts.TakesAside()) parts.HavePattern(*known);
+  parts.received = 8 * (header.n() + 1) + 4 * header.nnz();
   return sink;
 }
 

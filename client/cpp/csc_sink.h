@@ -19,7 +19,8 @@ class CscSink {
   static Expected<CscSink> Create(int64_t n, int64_t nnz, v1::ValueType type,
                                   Aside aside = Aside::kWhereItPays);
   // Makes one for the header of a result; of values alone with the pattern of `known`, which may be
-  // null where the request named no pattern. PROTOCOL_VIOLATION: they are of another one.
+  // null where the request named no pattern, and else outlives the sink. PROTOCOL_VIOLATION: they
+  // are of another one.
   static Expected<CscSink> Create(const v1::CscHeader& header, const CscMatrix* known);
   CscSink(CscSink&&) noexcept;
   CscSink& operator=(CscSink&&) noexcept;

@@ -291,7 +291,7 @@ TEST(OutOfMemoryOfReflection, EndsItsCall) {
 
 TEST(OutOfMemoryOfMessages, EndsTheDownloadAndNoOther) {
   Harness h(RoomForLargeMatrices());
-  const std::string matrix = h.Store(DiagonalMatrix(100'000));
+  const std::string matrix = h.Store(DiagonalMatrix(5000));
   auto build = OpenBuild(h);
   std::vector<v1::BuildPreconditionerResponse> events;
   ASSERT_TRUE(build.Head(BuildOf(matrix, Jacobi())).Done().Finish(&events).ok());
@@ -306,7 +306,7 @@ TEST(OutOfMemoryOfMessages, EndsTheDownloadAndNoOther) {
     return stream->Finish();
   };
   {
-    const FailsFrom fails(size_t{256} << 10);  // a chunk, as it is filled
+    const FailsFrom fails(size_t{32} << 10);  // a chunk that is filled: larger ones are lent
     EXPECT_RPC_ERROR(download(), RESOURCE_EXHAUSTED, "OUT_OF_MEMORY", "memory");
     h.ExpectLives();
   }
