@@ -461,8 +461,9 @@ class Ladder {
       options.max_iterations = budget;
       options.keep_history = false;
       if (scaled) options.null_space = scaled_space_.get();
-      StallWatch watch(rtol, look > 0 ? [look] { return look; } : std::function<int64_t()>(),
-                       budget, context_.progress, context_.stop, std::move(numbering));
+      StallWatch watch(rung.method, rtol,
+                       look > 0 ? [look] { return look; } : std::function<int64_t()>(), budget,
+                       context_.progress, context_.stop, std::move(numbering));
       Context context = context_;
       context.progress = &watch;
       context.stop = watch.token();

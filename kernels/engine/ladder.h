@@ -3,7 +3,8 @@
 // with no clock: the same request ends the same way.
 //
 //   const LadderCase c{a, diagnosis, b, options};
-//   StallWatch watch(options.rtol, [&] { return FirstLook(engine, c, first, context); },
+//   StallWatch watch(first.method, options.rtol,
+//                    [&] { return FirstLook(engine, c, first, context); },
 //                    options.max_iterations, progress, stop);
 //   ... the first rung's solve, with watch as its progress and watch.token() as its stop ...
 //   if (MayClimb(solved)) auto climbed = Climb(engine, c, std::move(solved), first, sink, context);

@@ -237,7 +237,8 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     if (!straight) {
       const kernels::Context outer = context;
       watch.emplace(
-          options.rtol, [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
+          first.method, options.rtol,
+          [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
           (options.max_iterations + 1) / 2, context.progress, context.stop);
       context.progress = &*watch;
       context.stop = watch->token();
