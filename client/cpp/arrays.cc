@@ -3,6 +3,7 @@
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <xxhash.h>
 #if defined(__x86_64__)
 // After xxhash.h: from here on, XXH3_128bits_update chooses AVX2 or AVX-512 where the CPU has it.
@@ -123,6 +124,10 @@ class RowOrder {
   size_t column_ = 0;
 };
 
+int64_t PhysicalBytes() {
+  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+}
+
 // Page faults are a good part of what it costs to receive much.
 void AskForHugePages(void* memory, size_t bytes) {
   constexpr size_t kHugePage = size_t{2} << 20;
@@ -153,14 +158,11 @@ std::optional<Error> ArraySink<T>::Take(const v1::ArrayChunk& chunk) {
                      "a received chunk at element " + std::to_string(chunk.offset()) +
                          " does not match its CRC-32; fetch the result again");
   }
-  // What is not written to takes no memory. Who promises more than there is is believed as it
-  // comes.
-  if (values_.empty()) {
-    try {
-      values_.reserve(static_cast<size_t>(count_));
-      AskForHugePages(values_.data(), values_.capacity() * sizeof(T));
-    } catch (const std::exception&) {
-    }
+  // What is not written to takes no memory. Who promises more than this machine has is believed as
+  // it comes.
+  if (values_.empty() && count_ <= PhysicalBytes() / static_cast<int64_t>(sizeof(T))) {
+    values_.reserve(static_cast<size_t>(count_));
+    AskForHugePages(values_.data(), values_.capacity() * sizeof(T));
   }
   const auto before = values_.size();
   values_.resize(before + static_cast<size_t>(elements));
