@@ -136,14 +136,21 @@ TEST(ValuesOnly, AProofOfAnotherSizeGetsNothing) {
   Harness h;
   const Csc rows = SmallByRows();
   h.Upload(ByRows(rows), ChunksOf(rows));
+  // One after the other: an upload of content that is on its way waits for that.
+  const auto asks_for = [&h](const v1::MatrixHeader& header) {
+    const Uploaded asked = h.Upload(header, {});
+    EXPECT_TRUE(
+        h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::minutes(1)));
+    return asked.events[0].need().ranges_size();
+  };
   for (v1::MatrixHeader header :
        {Digested(Small(1.5), Prove::kPattern), DigestedByRows(SmallByRows(1.5), Prove::kPattern)}) {
-    EXPECT_EQ(h.Upload(header, {}).events[0].need().ranges_size(), 1);
+    EXPECT_EQ(asks_for(header), 1);
     header.set_nnz(9);
-    EXPECT_EQ(h.Upload(header, {}).events[0].need().ranges_size(), 3);
+    EXPECT_EQ(asks_for(header), 3);
     header.set_nnz(5);
     header.set_n(4);
-    EXPECT_EQ(h.Upload(header, {}).events[0].need().ranges_size(), 3);
+    EXPECT_EQ(asks_for(header), 3);
   }
   h.ExpectLives();
 }
