@@ -158,8 +158,8 @@ std::optional<Error> ArraySink<T>::Take(const v1::ArrayChunk& chunk) {
                      "a received chunk at element " + std::to_string(chunk.offset()) +
                          " does not match its CRC-32; fetch the result again");
   }
-  // What is not written to takes no memory. Who promises more than this machine has is believed as
-  // it comes.
+  // Memory that is not written to costs nothing. Who promises more than this machine has is
+  // believed as it comes.
   if (values_.empty() && count_ <= PhysicalBytes() / static_cast<int64_t>(sizeof(T))) {
     values_.reserve(static_cast<size_t>(count_));
     AskForHugePages(values_.data(), values_.capacity() * sizeof(T));

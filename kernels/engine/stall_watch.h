@@ -22,7 +22,7 @@ class StallWatch final : public ProgressSink {
  public:
   static constexpr int64_t kLeastLook = 50;
   static constexpr double kPatience = 3;
-  // What twice the iterations bring, over what they brought, is taken to be at least this.
+  // Twice the iterations are taken to bring at least so many times what they brought.
   static constexpr double kLeastGrowth = 1.4;
 
   // The right-hand sides of the watched solve, each as the caller numbers it, with the iterations

@@ -271,7 +271,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
 
   std::mutex mu_;
   grpc::CallbackServerContext* const context_;
-  // Of Next: the data of the message's chunk (ChunkSource), where it is not in the message.
+  // Set by Next: the data of the message's chunk (ChunkSource), where it is not in the message.
   grpc::Slice lent_;
 
  private:

@@ -379,7 +379,7 @@ struct Reservation::Shared {
     return true;
   }
 
-  // What becomes an entry. An empty handle: a new one.
+  // Becomes an entry. An empty handle: a new one.
   struct NewEntry {
     const std::string& tenant;
     std::string handle;

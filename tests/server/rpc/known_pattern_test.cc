@@ -18,7 +18,7 @@ namespace {
 
 using std::chrono::seconds;
 
-// Of the M of all matrices of this size.
+// The pattern of M of all matrices of this size.
 std::string PatternOfM(int64_t n = kN) {
   const Csc m = DiagonalMatrix(n);
   return PatternDigest(n, m.pointers, m.indices).ToBytes();

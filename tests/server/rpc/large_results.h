@@ -53,7 +53,7 @@ inline v1::BuildHeader Partial(const std::string& matrix) {
   return header;
 }
 
-// What came of M, and when.
+// Collects what came of M, and when.
 struct Received {
   void Take(const v1::BuildPreconditionerResponse& r) {
     if (r.has_result()) {
