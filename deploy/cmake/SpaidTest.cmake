@@ -7,8 +7,16 @@
 # spaid_add_test_runs(NAME PREFIX [FILTER filter] [ENVIRONMENT variable=value] LABELS label ...
 # [TIMEOUT seconds]): the tests of that program once more, under another prefix: those that the
 # filter lets pass, in that environment.
+#
+# spaid_skipped_test(NAME REASON LABELS label ...): stands for tests that cannot be built here, and says why.
 include_guard(GLOBAL)
 include(GoogleTest)
+
+function(spaid_skipped_test name reason)
+  cmake_parse_arguments(ARG "" "" "LABELS" ${ARGN})
+  add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "skipped: ${reason}")
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" SKIP_REGULAR_EXPRESSION "skipped: ")
+endfunction()
 
 function(spaid_add_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;DEPS;LABELS" ${ARGN})

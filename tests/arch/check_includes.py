@@ -44,6 +44,8 @@ ALLOWED = {
     'client/cli': ('client/cpp', 'kernels/gallery'),
     'client/load': ('client/cpp', 'client/cli', 'kernels/gallery'),
     'client/examples': ('client/cpp',),
+    'client/c': ('client/cpp',),
+    'client/petsc': ('client/cpp',),
 }
 
 # What a room may link where that is narrower than what it may include: the kernels are reached
@@ -63,6 +65,9 @@ THIRD_PARTIES = {
     'fmt/': ('server/',),
     'prometheus/': ('server/',),
     'httplib.h': (),
+    'Eigen/': ('client/cpp', 'client/cli'),
+    'petsc': ('client/petsc',),
+    'mpi.h': ('client/petsc',),
     'nlohmann/': ('server/ops', 'client/'),
     'benchmark/': ('kernels/bench', 'server/sched'),
     'gtest/': (),
@@ -77,7 +82,7 @@ KERNEL_SYSTEM = re.compile(
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 TARGET = re.compile(r'\bspaid_(?:kernels|server)_(?!library\b)[a-z_]+\b|\bspaid_proto_grpc\b|\bspaid_proto\b'
-                    r'|\bspaid_client\b|\bspaid::client\b|\bspaid_test_[a-z_]+\b|\bspaid_oracle\b')
+                    r'|\bspaid_client\b|\bspaid::client\b|\bspaid_c\b|\bspaid_petsc\b|\bspaid_test_[a-z_]+\b|\bspaid_oracle\b')
 
 
 def room_of_file(path):
@@ -98,6 +103,8 @@ def room_of_include(name):
         return 'proto/services'
     if name.startswith(('spaid/v1/', 'google/rpc/')) and name.endswith('.pb.h'):
         return 'proto/messages'
+    if name == 'spaid/spaid.h':
+        return 'client/c'
     if name.startswith('spaid/'):
         return 'client/cpp'
     if name.split('/')[0] in TOP and '/' in name:
@@ -110,7 +117,8 @@ def room_of_target(name):
     if match:
         return f'{match.group(1)}/{match.group(2)}'
     return {'spaid_proto': 'proto/messages', 'spaid_proto_grpc': 'proto/services',
-            'spaid_client': 'client/cpp', 'spaid::client': 'client/cpp'}.get(name, 'tests')
+            'spaid_client': 'client/cpp', 'spaid::client': 'client/cpp', 'spaid_c': 'client/c',
+            'spaid_petsc': 'client/petsc'}.get(name, 'tests')
 
 
 def covers(allowed, room):
