@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/cpp/arrays.h"
+#include "client/cpp/convert.h"
 #include "client/cpp/errors.h"
 #include "client/cpp/impl.h"
 
@@ -19,9 +20,16 @@ constexpr int kMaxTries = 4;
 }  // namespace
 
 System::System(Client& client, const CscView& a, SolveOptions options, ReusePolicy reuse)
-    : client_(&client), a_(a), options_(std::move(options)) {
-  options_.spec.engine = options_.engine;
-  options_.reuse = reuse;
+    : client_(&client), a_(a) {
+  SetOptions(std::move(options), reuse);
+}
+
+void System::SetOptions(SolveOptions options, ReusePolicy reuse) {
+  options.spec.engine = options.engine;
+  options.reuse = reuse;
+  const auto spec = internal::ToProto(options.spec), before = internal::ToProto(options_.spec);
+  if (spec.SerializeAsString() != before.SerializeAsString()) preconditioner_.clear();
+  options_ = std::move(options);
 }
 
 std::optional<Error> System::SetValues(std::span<const double> values) {

@@ -35,6 +35,9 @@ class System {
   std::optional<Error> SetValues(std::span<const double> values);
   // Another matrix, of any pattern and size. M of the one before serves on if the size is the same.
   std::optional<Error> SetMatrix(const CscView& a);
+  // Other options for the calls that follow. M of the ones before serves on if it is made in the
+  // same way: by the same engine and spec.
+  void SetOptions(SolveOptions options, ReusePolicy reuse);
 
   // Solves A X = B, b: n × k, column-major; `guess`: as many, or none. As Client::Solve.
   Expected<SolveResult> Solve(std::span<const double> b, std::span<const double> guess = {},
