@@ -90,9 +90,10 @@ int spaid_client_info(spaid_client* client, spaid_report** report) {
   return Guard([&] {
     if (report != nullptr) *report = nullptr;
     if (const int status = RequireAll({{"client", client}, {"report", report}})) return status;
-    auto info = client->connection->client.GetServerInfo();
+    spaid::Client& daemon = client->connection->client;
+    auto info = daemon.GetServerInfo();
     if (!info.ok()) return Fail(info.error());
-    *report = new spaid_report{spaid::c::FiguresOf(*info), {}};
+    *report = new spaid_report{spaid::c::FiguresOf(*info, daemon.GetLocalStatus()), {}};
     return 0;
   });
 }

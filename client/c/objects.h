@@ -36,7 +36,7 @@ internal::OptionSet DefaultOptions();
 using Figures = std::map<std::string, std::variant<double, std::string>, std::less<>>;
 Figures FiguresOf(const SolveResult& solved);
 Figures FiguresOf(const BuildResult& built);
-Figures FiguresOf(const ServerInfo& info);
+Figures FiguresOf(const ServerInfo& info, const LocalStatus& local);
 
 }  // namespace spaid::c
 

@@ -131,8 +131,12 @@ Figures FiguresOf(const BuildResult& built) {
   return to;
 }
 
-Figures FiguresOf(const ServerInfo& info) {
+Figures FiguresOf(const ServerInfo& info, const LocalStatus& local) {
   Figures to;
+  Add(to, "local.available", local.available);
+  Add(to, "local.why", local.why);
+  Add(to, "local.shared_bytes", local.shared_bytes);
+  Add(to, "local.fallback_bytes", local.fallback_bytes);
   Add(to, "version", info.version);
   Add(to, "cuda_status", info.cuda_status);
   Add(to, "tenant", info.tenant);

@@ -118,7 +118,9 @@ void spaid_options_free(spaid_options* options);
  * "local-socket"; NULL: the defaults. Connects with the first call that needs it. */
 int spaid_client_new(const spaid_options* options, spaid_client** client);
 void spaid_client_free(spaid_client* client);
-/* Asks the daemon who it is: a report with the names of `spaidctl info --json`. */
+/* Asks the daemon who it is: a report with the names of `spaidctl info --json`, and whether memory
+ * is shared with it: "local.available", "local.why" not, "local.shared_bytes",
+ * "local.fallback_bytes" so far. */
 int spaid_client_info(spaid_client* client, spaid_report** report);
 /* Allocates memory, zero at first, which a daemon on this host reads and writes where it lies, if
  * "local-socket" is set; without such a daemon it is sent like any other. Worth while from some
