@@ -34,6 +34,11 @@ Error NoMemory(int64_t bytes) {
 
 // Sealed, so that the daemon can rely on its size. -1: errno says why there is none.
 int SealedMemfd(int64_t bytes) {
+  // Here fallocate would take all the memory there is before it fails, and the kernel end somebody.
+  if (bytes / sysconf(_SC_PAGESIZE) > sysconf(_SC_PHYS_PAGES)) {
+    errno = ENOMEM;
+    return -1;
+  }
 #ifdef MFD_NOEXEC_SEAL
   int fd = memfd_create("spaid", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (fd < 0) fd = memfd_create("spaid", MFD_CLOEXEC | MFD_ALLOW_SEALING);

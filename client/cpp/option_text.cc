@@ -43,21 +43,30 @@ Wanted Parse(std::string_view text, const OptionInfo&, bool* to) {
   return std::nullopt;
 }
 
+// The values of T that have names; those of an engine begin at 1.
 template <class T>
-requires std::is_enum_v<T> Wanted Parse(std::string_view text, const OptionInfo&, T* to) {
+std::vector<T> Values() {
+  std::vector<T> values;
+  for (int i = 0; i == 0 || Name(static_cast<T>(i)) != "unknown"; ++i) {
+    if (Name(static_cast<T>(i)) != "unknown") values.push_back(static_cast<T>(i));
+  }
+  return values;
+}
+
+template <class T>
+requires std::is_enum_v<T> Wanted Parse(std::string_view text, const OptionInfo& info, T* to) {
   std::string choices;
-  for (int i = 0;; ++i) {  // those of an engine begin at 1
-    const std::string_view name = Name(static_cast<T>(i));
-    if (name == "unknown") {
-      if (i > 0) return "one of " + choices;
-      continue;
-    }
+  for (const T value : Values<T>()) {
+    const std::string name(Name(value));
+    const auto& some = info.choices;
+    if (!some.empty() && std::find(some.begin(), some.end(), name) == some.end()) continue;
     if (name == text) {
-      *to = static_cast<T>(i);
+      *to = value;
       return std::nullopt;
     }
-    choices.append(choices.empty() ? "" : ", ").append(name);
+    choices += (choices.empty() ? "" : ", ") + name;
   }
+  return "one of " + choices;
 }
 
 template <class T>

@@ -1,12 +1,15 @@
 // Systems of the C interface, through the real daemon.
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <csignal>
 #include <cstdint>
+#include <cstring>
 #include <future>
-#include <limits>
 #include <string>
 #include <thread>
-#include <tuple>
 #include <vector>
 
 #include "tests/client/c/c_problem.h"
@@ -409,6 +412,19 @@ TEST(CLocal, SharesMemoryWithADaemonOnThisHost) {
   EXPECT_EQ(spaid_allocate(client.get(), 0, &memory), SPAID_INVALID_ARGUMENT);
   EXPECT_EQ(Field(), "bytes");
   EXPECT_EQ(memory, nullptr);
+  // More than any machine has. The limit is for the machine that runs this test, should it be
+  // tried.
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low = {64 << 20, before.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
+  EXPECT_EQ(spaid_allocate(client.get(), spaid_long{1} << 60, &memory), SPAID_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(Reason(), "OUT_OF_MEMORY");
+  EXPECT_NE(std::string(spaid_last_error()).find(std::strerror(ENOMEM)), std::string::npos)
+      << spaid_last_error();
+  EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
 }
 
 }  // namespace
