@@ -1,4 +1,4 @@
-! The Fortran interface of spaid, on libspaid.so (<spaid/spaid.h>): Fortran 2008 with iso_c_binding.
+! The Fortran interface of spaid, on libspaid.so (<spaid/spaid.h>): Fortran 2018 with iso_c_binding.
 ! Compile this file with your own compiler; module files of one do not serve another.
 !
 !   use spaid

@@ -1,4 +1,4 @@
-# Runs when installing: copies the shared libraries that `binaries` and `cuda_binary` need into
+# Runs when installing: copies the shared libraries that `binaries` and `cuda_binary`, a library, need into
 # <prefix>/lib, each with its rpath set to $ORIGIN, so that the tree finds them wherever it stands.
 # Set by the caller: binaries, cuda_binary (or empty), patchelf, and cuda_only: ON copies CUDA's
 # libraries only, OFF all others. Fails where a library cannot be found.

@@ -5,6 +5,8 @@
 #            toolkit: none while it links all of CUDA statically; a text says so
 #   tests    libexec/spaid/tests, to be run on the host
 #   bench    libexec/spaid/bench (build the target `bench` before)
+#   c        lib/libspaid.so.1 with every shared library that a bare host lacks, <spaid/spaid.h>, the
+#            Fortran module's source, and pkg-config
 #   dev      headers, static libraries, find_package(spaid), pkg-config and the protos
 #
 # tests and bench bring what else they need into lib/, and go over runtime. The C and C++ runtimes are
@@ -84,6 +86,13 @@ if(TARGET spaid_cuda)
   install(FILES ${PROJECT_BINARY_DIR}/cuda.txt DESTINATION share/doc/spaid COMPONENT cuda)
 endif()
 
+set_target_properties(spaid_c PROPERTIES INSTALL_RPATH "$ORIGIN")
+install(TARGETS spaid_c LIBRARY DESTINATION lib COMPONENT c)
+spaid_install_libraries(c "" $<TARGET_FILE:spaid_c> OFF)
+install(FILES client/c/spaid/spaid.h client/fortran/spaid.f90 DESTINATION include/spaid COMPONENT c)
+configure_file(deploy/cmake/spaid.pc.in ${PROJECT_BINARY_DIR}/spaid.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/spaid.pc DESTINATION lib/pkgconfig COMPONENT c)
+
 # dev: the client library, static; whoever links it links this distribution's gRPC.
 install(TARGETS spaid_client spaid_proto_grpc spaid_proto EXPORT spaidTargets
   ARCHIVE DESTINATION lib COMPONENT dev)
@@ -107,7 +116,7 @@ set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Sparse approximate inverse preconditioner
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_SYSTEM_NAME linux-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
-set(CPACK_COMPONENTS_ALL runtime dev)
+set(CPACK_COMPONENTS_ALL runtime c dev)
 foreach(kind tests bench)
   if(spaid_${kind}_programs)
     list(APPEND CPACK_COMPONENTS_ALL ${kind})

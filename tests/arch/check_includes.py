@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-SOURCES = {'.h', '.cc', '.cu', '.cuh'}
+SOURCES = {'.h', '.c', '.cc', '.cu', '.cuh'}
 TOP = ('proto', 'server', 'client', 'kernels', 'tests')
 
 # Rooms of ours that a room may include and link besides itself. A name ending in '/' stands for all
@@ -43,7 +43,7 @@ ALLOWED = {
     'client/cpp': ('proto/messages', 'proto/services'),
     'client/cli': ('client/cpp', 'kernels/gallery'),
     'client/load': ('client/cpp', 'client/cli', 'kernels/gallery'),
-    'client/examples': ('client/cpp',),
+    'client/examples': ('client/c', 'client/cpp'),
     'client/c': ('client/cpp',),
     'client/petsc': ('client/cpp',),
 }

@@ -13,8 +13,8 @@ import subprocess
 import sys
 
 TOP = ('proto', 'server', 'client', 'kernels', 'tests', 'deploy', 'docs')
-CODE = {'.h', '.cc', '.cu', '.cuh'}
-TEXT = CODE | {'.py', '.proto', '.cmake', '.sh'}
+CODE = {'.h', '.c', '.cc', '.cu', '.cuh'}
+TEXT = CODE | {'.f90', '.py', '.proto', '.cmake', '.sh'}
 MAX_LINES = 800
 SKIPPED = 77
 # Spelled in halves, so that this file does not find itself.

@@ -19,7 +19,7 @@ ROOT = pathlib.Path()
 BUILD = pathlib.Path()
 CMAKE = ''
 MEBIBYTE = 1 << 20
-MAX_COMPRESSED_BYTES = {'runtime': 25 * MEBIBYTE, 'cuda': 60 * MEBIBYTE}
+MAX_COMPRESSED_BYTES = {'runtime': 25 * MEBIBYTE, 'cuda': 60 * MEBIBYTE, 'c': 15 * MEBIBYTE}
 
 # What a host brings: the loader, glibc, the C++ runtime and the GPU driver.
 OF_THE_HOST = re.compile(
@@ -88,15 +88,19 @@ class PackageTest(unittest.TestCase):
         cls.tree = cls.folder / 'moved' / 'spaid'
         cls.tree.parent.mkdir()
         shutil.move(first, cls.tree)
+        install('c', cls.folder / 'c')
+        cls.c = cls.folder / 'moved' / 'c'
+        shutil.move(cls.folder / 'c', cls.c)
         cls.dev = cls.folder / 'dev'
         install('dev', cls.dev)
 
-    def elf_files(self):
-        for path in sorted(self.tree.rglob('*')):
-            if path.is_file() and not path.is_symlink():
-                with path.open('rb') as f:
-                    if f.read(4) == b'\x7fELF':
-                        yield path
+    def elf_files(self, *trees):
+        for tree in trees or (self.tree, self.c):
+            for path in sorted(tree.rglob('*')):
+                if path.is_file() and not path.is_symlink():
+                    with path.open('rb') as f:
+                        if f.read(4) == b'\x7fELF':
+                            yield path
 
     def test_components_hold_what_they_say(self):
         for name in ('bin/spaid', 'bin/spaidctl', 'bin/spaid-load', 'share/doc/spaid/LICENSE',
@@ -110,23 +114,27 @@ class PackageTest(unittest.TestCase):
         self.assertFalse((self.alone / 'lib/libspaid_cuda.so').exists(), 'belongs to cuda')
         if self.cuda.exists():
             self.assertEqual([p.name for p in (self.cuda / 'lib').iterdir()], ['libspaid_cuda.so'])
+        for name in ('lib/libspaid.so.1', 'lib/libspaid.so', 'lib/pkgconfig/spaid.pc',
+                     'include/spaid/spaid.h', 'include/spaid/spaid.f90'):
+            self.assertTrue((self.c / name).is_file(), name)
+        self.assertEqual(sorted(p.name for p in self.c.iterdir()), ['include', 'lib'])
 
     def test_every_library_is_inside_the_tree_or_of_the_host(self):
-        checked = 0
-        for path in self.elf_files():
-            for line in run('ldd', path, env=bare_environment()).splitlines():
-                name, arrow, target = line.strip().partition(' => ')
-                if not arrow:  # the loader and the vdso, or "statically linked"
-                    continue
-                self.assertNotIn('not found', target, f'{path}: {line}')
-                if OF_THE_HOST.match(name):
-                    continue
-                target = target.split(' (')[0]
-                self.assertTrue(
-                    pathlib.Path(target).resolve().is_relative_to(self.tree.resolve()),
-                    f'{path.relative_to(self.tree)} takes {name} from {target}')
-                checked += 1
-        self.assertGreater(checked, 100)
+        for tree in (self.tree, self.c):
+            checked = 0
+            for path in self.elf_files(tree):
+                for line in run('ldd', path, env=bare_environment()).splitlines():
+                    name, arrow, target = line.strip().partition(' => ')
+                    if not arrow:  # the loader and the vdso, or "statically linked"
+                        continue
+                    self.assertNotIn('not found', target, f'{path}: {line}')
+                    if OF_THE_HOST.match(name):
+                        continue
+                    target = target.split(' (')[0]
+                    self.assertTrue(pathlib.Path(target).resolve().is_relative_to(tree.resolve()),
+                                    f'{path.relative_to(tree)} takes {name} from {target}')
+                    checked += 1
+            self.assertGreater(checked, 100)
 
     def test_rpaths_name_no_folder_of_the_build_machine(self):
         for path in self.elf_files():
@@ -153,7 +161,7 @@ class PackageTest(unittest.TestCase):
         self.assertLessEqual(newest, (2, 36))
 
     def test_is_small(self):
-        for component, tree in (('runtime', self.alone), ('cuda', self.cuda)):
+        for component, tree in (('runtime', self.alone), ('cuda', self.cuda), ('c', self.c)):
             if not tree.exists():
                 continue
             tarball = self.folder / f'{component}.tar.gz'
@@ -201,9 +209,33 @@ class PackageTest(unittest.TestCase):
             '-pthread')
         self.assertIn('refused with code 14', run(folder / 'a_client'))
 
+    def solves(self, language, compiler, *flags):
+        """Compiles the program of docs/c.md in this language against the moved tree, and runs it."""
+        program = re.search(rf'```{language}\n(.*?)```', (ROOT / 'docs/c.md').read_text(),
+                            re.DOTALL).group(1)
+        folder = self.folder / language
+        folder.mkdir()
+        source = folder / ('a.f90' if language == 'fortran' else 'a.c')
+        source.write_text(program)
+        env = dict(os.environ, PKG_CONFIG_PATH=str(self.c / 'lib/pkgconfig'))
+        module = [run('pkg-config', '--variable=fortran', 'spaid', env=env).strip()]
+        run(compiler, *flags, *(module if language == 'fortran' else ()), source, '-o', folder / 'a',
+            *run('pkg-config', '--cflags', '--libs', 'spaid', env=env).split(), cwd=folder)
+        with daemon.running(self.tree / 'bin/spaid', ['--address=127.0.0.1:0', '--ops-address=127.0.0.1:0',
+                                                      '--drain-grace=0s'], bare_environment()) as address:
+            solution = run(folder / 'a', env={**bare_environment(), 'SPAID_ADDRESS': address}, cwd='/')
+        self.assertEqual([float(word) for word in solution.split()], [1, 2, 3])
+
+    def test_a_program_in_c_builds_with_pkg_config_and_solves(self):
+        self.solves('c', 'gcc', '-std=c89', '-pedantic', '-Wall', '-Wextra', '-Werror')
+
+    @unittest.skipIf(shutil.which('gfortran') is None, 'no gfortran')
+    def test_a_program_in_fortran_builds_with_pkg_config_and_solves(self):
+        self.solves('fortran', 'gfortran', '-std=f2018', '-Wall', '-Werror')
+
     def test_the_dev_tree_names_no_folder_of_the_build_machine(self):
         for pattern in ('*.cmake', '*.pc', '*.h'):
-            for path in self.dev.rglob(pattern):
+            for path in (*self.dev.rglob(pattern), *self.c.rglob(pattern)):
                 text = path.read_text()
                 self.assertNotIn(str(BUILD), text, path)
                 self.assertNotIn('/usr/lib/', text, path)

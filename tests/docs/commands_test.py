@@ -30,6 +30,8 @@ NOT_RUN = {
     'tests/run': 'runs this test',
     'cmake --install': 'deploy.package installs the component',
     'g++ ': 'deploy.package compiles a client with these flags',
+    'gcc ': 'deploy.package compiles the program of docs/c.md with these flags',
+    'gfortran ': 'deploy.package compiles the program of docs/c.md with these flags',
     'docker build': 'needs Docker and a network; deploy.docker checks the file',
     'kubectl': 'needs a cluster; deploy.kustomize renders the manifests',
 }
@@ -231,7 +233,7 @@ class CommandsTest(unittest.TestCase):
         for page in pages():
             for language, block in fenced_blocks(page.read_text()):
                 with self.subTest(page=page.name, block=block.splitlines()[0]):
-                    self.assertIn(language, ('sh', 'cpp', 'text', 'json', 'yaml'))
+                    self.assertIn(language, ('sh', 'c', 'cpp', 'fortran', 'text', 'json', 'yaml'))
                     if language != 'sh':
                         self.assertNotRegex(block, r'(?m)^(\S+/)?spaid(ctl|-load)? ')
 
