@@ -63,6 +63,7 @@ program cooling
   call plate%free()
   call client%free()
   call options%free()
+  deallocate (row_ptr, col_idx, values, temperature, next, product)
 
 contains
 

@@ -1,7 +1,8 @@
 """libspaid.so lives in one Python process with grpcio, loaded before or after it, and both solve; what it
 tells is what spaidctl tells, by the same names.
 
-    python_process_test.py LIBRARY SPAID SPAIDCTL PROTOS PROTOC PLUGIN WORK
+    python_process_test.py LIBRARY SECOND SPAID SPAIDCTL PROTOS PROTOC PLUGIN WORK
+SECOND is another library with a client inside, which lives in that process, too.
 exit 77: grpcio is missing (ctest: skipped)
 """
 
@@ -18,13 +19,13 @@ sys.path[:0] = [str(ROOT / 'tests/deploy'), str(ROOT / 'tests/e2e')]
 import daemon  # noqa: E402
 import stubs  # noqa: E402
 
-LIBRARY, SPAID, SPAIDCTL, PROTOS, PROTOC, PLUGIN, WORK = sys.argv[1:8]
+LIBRARY, SECOND, SPAID, SPAIDCTL, PROTOS, PROTOC, PLUGIN, WORK = sys.argv[1:9]
 QUICK = ['--address=127.0.0.1:0', '--ops-address=127.0.0.1:0', '--drain-grace=0s']
 
-# Runs in a process of its own: LIBRARY, ADDRESS, the folder of the stubs, and what comes first.
-BOTH = '''
+# Runs in a process of its own: LIBRARY, SECOND, ADDRESS, the folder of the stubs, and the order of calls.
+TOGETHER = '''
 import ctypes, sys
-library, address, stubs, first = sys.argv[1:]
+library, second, address, stubs, order = sys.argv[1:]
 sys.path.insert(0, stubs)
 
 def by_grpcio():
@@ -32,7 +33,7 @@ def by_grpcio():
     from spaid.v1 import server_pb2, server_pb2_grpc
     channel = grpc.insecure_channel(address)
     info = server_pb2_grpc.ServerServiceStub(channel).GetServerInfo(server_pb2.GetServerInfoRequest())
-    return info.server_version if hasattr(info, 'server_version') else info.version
+    return info.version
 
 def by_library():
     c = ctypes.CDLL(library)
@@ -54,9 +55,13 @@ def by_library():
         free(of)
     return [round(v, 6) for v in x]
 
-calls = [by_grpcio, by_library] if first == 'grpcio' else [by_library, by_grpcio]
-for call in calls * 2:
-    print(call.__name__, call())
+def by_second():
+    c = ctypes.CDLL(second)
+    c.second_client_solves.restype = ctypes.c_double
+    return c.second_client_solves(address.encode())
+
+for name in order.split() * 2:
+    print(name, globals()[name]())
 '''
 
 
@@ -67,16 +72,19 @@ class OneProcess(unittest.TestCase):
         cls.folder = pathlib.Path(WORK)
         stubs.generate(PROTOS, PROTOC, PLUGIN, cls.folder / 'stubs')
 
-    def test_both_solve_whichever_comes_first(self):
+    def test_all_solve_whichever_comes_first(self):
         with daemon.running(SPAID, QUICK) as address:
-            for first in ('grpcio', 'libspaid'):
-                with self.subTest(first=first):
+            for order in ('by_grpcio by_library by_second', 'by_library by_grpcio by_second',
+                          'by_second by_library by_grpcio'):
+                with self.subTest(order=order):
                     result = subprocess.run(
-                        [sys.executable, '-c', BOTH, LIBRARY, address, str(self.folder / 'stubs'), first],
+                        [sys.executable, '-c', TOGETHER, LIBRARY, SECOND, address,
+                         str(self.folder / 'stubs'), order],
                         text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False,
                         timeout=120)
                     self.assertEqual(result.returncode, 0, result.stdout)
                     self.assertEqual(result.stdout.count('by_library [1.0, 2.0, 3.0]'), 2, result.stdout)
+                    self.assertEqual(result.stdout.count('by_second 3.0'), 2, result.stdout)
                     self.assertEqual(len(re.findall(r'by_grpcio \d+\.\d+', result.stdout)), 2,
                                      result.stdout)
 
