@@ -407,6 +407,10 @@ contains
     if (present(duplicates)) flags = flags + merge(sort_and_sum, 0_c_int, duplicates)
     call look_at(ptr, c_ptr_array, ptr_bits, last_ptr)
     call look_at(idx, c_idx_array, idx_bits, last_idx)
+    if (ptr_bits == 0 .or. idx_bits == 0) then
+      call refuse('pointers and indices must be of integer(int32) or integer(int64)', stat, errmsg)
+      return
+    end if
     if (size(idx) /= size(values) .or. last_ptr - base /= size(values)) then
       call refuse('the last pointer less the first, indices and values must be as many, not ' &
           // decimal(last_ptr - base) // ', ' // decimal(size(idx, kind=int64)) // ' and ' &

@@ -1,6 +1,8 @@
-"""Runs a program of client/examples with the address of a daemon, and looks at what it prints.
+"""Runs a program with the address of a daemon, and looks at what it prints and how it ends.
 
-    examples_test.py SPAID EXPECTED-REGEX... -- PROGRAM ARGUMENT...     @ADDRESS@ stands for the address
+    with_daemon.py SPAID STATUS EXPECTED-REGEX... -- PROGRAM ARGUMENT...
+
+@ADDRESS@ stands for the address, STATUS is what the program must end with.
 """
 
 import pathlib
@@ -14,7 +16,7 @@ import daemon  # noqa: E402
 
 def main(argv):
     spaid, end = argv[1], argv.index('--')
-    expected, command = argv[2:end], argv[end + 1:]
+    status, expected, command = int(argv[2]), argv[3:end], argv[end + 1:]
     with daemon.running(spaid, ['--address=127.0.0.1:0', '--ops-address=127.0.0.1:0',
                                 '--drain-grace=0s']) as address:
         result = subprocess.run([word.replace('@ADDRESS@', address) for word in command], text=True,
@@ -24,7 +26,9 @@ def main(argv):
     missing = [pattern for pattern in expected if not re.search(pattern, result.stdout, re.MULTILINE)]
     if missing:
         print(f'not found: {missing}')
-    return result.returncode or len(missing)
+    if result.returncode != status:
+        print(f'ended with {result.returncode}, not with {status}')
+    return 1 if missing or result.returncode != status else 0
 
 
 if __name__ == '__main__':
