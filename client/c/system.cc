@@ -187,6 +187,12 @@ class Running {
                 "system");
   }
   void Stop() { stop_.request_stop(); }
+  // Returns the status of a call that has succeeded: 0, or that of a stop which came too late to
+  // end it, so that whoever stops a call finds it stopped.
+  int end() const {
+    if (!stop_.stop_requested()) return 0;
+    return Fail(Code::kCancelled, "STOP_REQUESTED", "the caller asked to stop");
+  }
   std::stop_token token() const { return stop_.get_token(); }
 
  private:
@@ -344,6 +350,7 @@ int spaid_solve(spaid_system* system, const spaid_options* options, int rhs_coun
     const std::span<const double> begin(guess, guess != nullptr ? size : 0);
     auto solved = system->system->Solve({b, size}, begin, call);
     if (!solved.ok()) return Fail(solved.error());
+    if (const int stopped = running.end()) return stopped;
     const int status = spaid::c::StatusOf(*solved);
     if (report != nullptr) {
       *report = new spaid_report{spaid::c::FiguresOf(*solved), std::move(solved->rhs)};
@@ -365,6 +372,7 @@ int spaid_build(spaid_system* system, const spaid_options* options,
     const auto known = system->last_m.lock();
     auto built = system->system->Build(preconditioner != nullptr, call, known.get());
     if (!built.ok()) return Fail(built.error());
+    if (const int stopped = running.end()) return stopped;
     std::unique_ptr<spaid_report> told;
     if (report != nullptr) told.reset(new spaid_report{spaid::c::FiguresOf(*built), {}});
     if (preconditioner != nullptr) {

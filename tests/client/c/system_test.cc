@@ -279,12 +279,20 @@ TEST_F(CSystem, ReportsProgressAndStopsWhereItIsTold) {
   ASSERT_EQ(static_cast<spaid_long>(seen.residuals.size()),
             spaid_report_history(report.get(), 0, 0, nullptr, nullptr));
   EXPECT_LE(seen.residuals.back(), 1e-8);
+  const size_t seen_before = seen.residuals.size();
 
   seen = {.stages = {}, .residuals = {}, .stop_at = 0};
   EXPECT_EQ(spaid_solve(system.get(), options.get(), 1, b.data(), nullptr, x.data(), nullptr),
             SPAID_STOPPED);
   EXPECT_EQ(Reason(), "STOP_REQUESTED");
   EXPECT_EQ(seen.residuals.size(), 1U) << "nobody is told more after the stop";
+  // One that has nothing left to be ended is stopped all the same.
+  std::vector<spaid_long> iterations(seen_before, -1);
+  spaid_report_history(report.get(), 0, static_cast<spaid_long>(seen_before), iterations.data(),
+                       nullptr);
+  seen = {.stages = {}, .residuals = {}, .stop_at = iterations.back()};
+  EXPECT_EQ(spaid_solve(system.get(), options.get(), 1, b.data(), nullptr, x.data(), nullptr),
+            SPAID_STOPPED);
   // The system serves on, without a progress function.
   ASSERT_EQ(spaid_system_set_progress(system.get(), nullptr, nullptr), 0);
   Solve(system, options, b, &x);
