@@ -17,6 +17,12 @@ constexpr size_t kSmallEntries = 16 << 10;
 // The matrix, its pattern and M may all be gone.
 constexpr int kMaxTries = 4;
 
+void AddUpload(const Timings& upload, Timings& timings) {
+  timings.upload_ms += upload.upload_ms;
+  timings.bytes_up += upload.bytes_up;
+  timings.total_ms += upload.total_ms;
+}
+
 }  // namespace
 
 System::System(Client& client, const CscView& a, SolveOptions options, ReusePolicy reuse)
@@ -32,16 +38,27 @@ void System::SetOptions(SolveOptions options, ReusePolicy reuse) {
   options_ = std::move(options);
 }
 
+std::optional<Error> System::CheckCount(size_t values) const {
+  if (values == a_.row_idx.size()) return std::nullopt;
+  return internal::MakeError(Code::kInvalidArgument, internal::kSizeMismatch,
+                             "values has " + std::to_string(values) + " elements, the pattern " +
+                                 std::to_string(a_.row_idx.size()) +
+                                 "; for another pattern there is SetMatrix",
+                             "values");
+}
+
 std::optional<Error> System::SetValues(std::span<const double> values) {
-  if (values.size() != a_.row_idx.size()) {
-    return internal::MakeError(Code::kInvalidArgument, internal::kSizeMismatch,
-                               "values has " + std::to_string(values.size()) +
-                                   " elements, the pattern " + std::to_string(a_.row_idx.size()) +
-                                   "; for another pattern there is SetMatrix",
-                               "values");
-  }
+  if (auto error = CheckCount(values.size())) return error;
   a_.values = values;
   a_.values_f32 = {};
+  matrix_.clear();
+  return std::nullopt;
+}
+
+std::optional<Error> System::SetValues(std::span<const float> values) {
+  if (auto error = CheckCount(values.size())) return error;
+  a_.values = {};
+  a_.values_f32 = values;
   matrix_.clear();
   return std::nullopt;
 }
@@ -53,6 +70,16 @@ std::optional<Error> System::SetMatrix(const CscView& a) {
   a_ = a;
   matrix_.clear();
   pattern_.clear();
+  return std::nullopt;
+}
+
+std::optional<Error> System::UploadPattern(const CallOptions& call) {
+  CscView pattern = a_;
+  pattern.values = {};
+  pattern.values_f32 = {};
+  auto stored = client_->Upload(pattern, "", call);
+  if (!stored.ok()) return stored.error();
+  pattern_ = stored->name;
   return std::nullopt;
 }
 
@@ -78,11 +105,7 @@ Expected<SolveResult> System::SolveOnce(std::span<const double> b, const SolveOp
   auto stored = client.Upload(a_, "", call, upload);
   if (!stored.ok()) return stored.error();
   auto solved = client.Solve({.matrix = stored->name}, a_.n, b, options, call);
-  if (solved.ok()) {
-    solved->timings.upload_ms += upload.upload_ms;
-    solved->timings.bytes_up += upload.bytes_up;
-    solved->timings.total_ms += upload.total_ms;
-  }
+  if (solved.ok()) AddUpload(upload, solved->timings);
   return solved;
 }
 
@@ -107,9 +130,10 @@ Expected<SolveResult> System::Solve(std::span<const double> b, std::span<const d
 Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call,
                                     const CscMatrix* known) {
   for (int left = kMaxTries;; --left) {
+    Timings upload;
     if (matrix_.empty()) {
-      auto stored = pattern_.empty() ? client_->Upload(a_, "", call)
-                                     : client_->UploadValues(pattern_, a_, "", call);
+      auto stored = pattern_.empty() ? client_->Upload(a_, "", call, &upload)
+                                     : client_->UploadValues(pattern_, a_, "", call, &upload);
       if (!stored.ok()) return stored.error();
       matrix_ = pattern_ = stored->name;
     }
@@ -118,6 +142,7 @@ Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call,
       if (left > 1 && Forget(built.error())) continue;
       return built;
     }
+    AddUpload(upload, built->timings);
     preconditioner_ = built->preconditioner.name;
     return built;
   }

@@ -65,7 +65,7 @@ THIRD_PARTIES = {
     'fmt/': ('server/',),
     'prometheus/': ('server/',),
     'httplib.h': (),
-    'Eigen/': ('client/cpp', 'client/cli'),
+    'Eigen/': ('client/cpp', 'client/cli', 'client/examples'),
     'petsc': ('client/petsc',),
     'mpi.h': ('client/petsc',),
     'nlohmann/': ('server/ops', 'client/'),

@@ -33,11 +33,16 @@ class System {
 
   // Other values, on the same pattern. Borrowed. SIZE_MISMATCH: not as many.
   std::optional<Error> SetValues(std::span<const double> values);
+  std::optional<Error> SetValues(std::span<const float> values);
   // Another matrix, of any pattern and size. M of the one before serves on if the size is the same.
   std::optional<Error> SetMatrix(const CscView& a);
   // Other options for the calls that follow. M of the ones before serves on if it is made in the
   // same way: by the same engine and spec.
   void SetOptions(SolveOptions options, ReusePolicy reuse);
+
+  // Sends the pattern alone, before there are values, unless the server has it; the next Solve or
+  // Build sends values alone. As Client::Upload.
+  std::optional<Error> UploadPattern(const CallOptions& call = {});
 
   // Solves A X = B, b: n × k, column-major; `guess`: as many, or none. As Client::Solve.
   Expected<SolveResult> Solve(std::span<const double> b, std::span<const double> guess = {},
@@ -46,11 +51,16 @@ class System {
   Expected<BuildResult> Build(bool fetch_result = false, const CallOptions& call = {},
                               const CscMatrix* known = nullptr);
 
+  // Options of the next call. Those of the iteration and `solution` may change from call to call;
+  // for another `engine` or `spec` make another System.
+  SolveOptions& options() { return options_; }
+
   // Handles on the server; empty: none yet, or not any more.
   const std::string& matrix() const { return matrix_; }  // of the present values
   const std::string& preconditioner() const { return preconditioner_; }
 
  private:
+  std::optional<Error> CheckCount(size_t values) const;
   // Forgets what `error` says is gone. False: nothing of ours.
   bool Forget(const Error& error);
   Expected<SolveResult> SolveOnce(std::span<const double> b, const SolveOptions& options,
