@@ -27,12 +27,6 @@ constexpr size_t kMaxListBytes = size_t{256} << 20;
 // meanwhile.
 constexpr int kMaxUploads = 2;
 
-void Add(const Timings& upload, Timings& timings) {
-  timings.upload_ms += upload.upload_ms;
-  timings.bytes_up += upload.bytes_up;
-  timings.total_ms += upload.total_ms;
-}
-
 template <class Message>
 std::optional<Error> ErrorOf(const Expected<Message>& result) {
   if (result.ok()) return std::nullopt;
@@ -60,6 +54,12 @@ std::optional<Error> AllPages(Page page, Add add) {
 }
 
 }  // namespace
+
+void internal::AddUpload(const Timings& upload, Timings& timings) {
+  timings.upload_ms += upload.upload_ms;
+  timings.bytes_up += upload.bytes_up;
+  timings.total_ms += upload.total_ms;
+}
 
 bool internal::IsGone(const Error& error, const std::string& handle) {
   return error.code == Code::kNotFound &&
@@ -166,7 +166,7 @@ Expected<BuildResult> Client::Build(const CscView& a, const PreconditionerSpec& 
     Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
     if (!matrix.ok()) return matrix.error();
     Expected<BuildResult> result = impl_->Build(matrix->name, spec, fetch_result, known, call);
-    if (result.ok()) Add(timings, result->timings);
+    if (result.ok()) internal::AddUpload(timings, result->timings);
     if (result.ok() || !internal::IsGone(result.error(), matrix->name) || upload == kMaxUploads)
       return result;
   }
@@ -245,7 +245,7 @@ Expected<SolveResult> Client::Solve(const CscView& a, std::span<const double> b,
     Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
     if (!matrix.ok()) return matrix.error();
     Expected<SolveResult> result = impl_->Solve({.matrix = matrix->name}, a.n, b, solve, call);
-    if (result.ok()) Add(timings, result->timings);
+    if (result.ok()) internal::AddUpload(timings, result->timings);
     if (result.ok() || !internal::IsGone(result.error(), matrix->name) || upload == kMaxUploads)
       return result;
   }

@@ -37,6 +37,9 @@ std::vector<OutgoingArray> ArraysOf(const CscView& a);
 // Returns true if `error` says that this handle is gone: evicted, or of another life of the daemon.
 bool IsGone(const Error& error, const std::string& handle);
 
+// Adds what an upload took to the figures of the call that it was made for.
+void AddUpload(const Timings& upload, Timings& timings);
+
 }  // namespace internal
 
 struct Client::Impl {

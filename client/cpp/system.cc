@@ -17,12 +17,6 @@ constexpr size_t kSmallEntries = 16 << 10;
 // The matrix, its pattern and M may all be gone.
 constexpr int kMaxTries = 4;
 
-void AddUpload(const Timings& upload, Timings& timings) {
-  timings.upload_ms += upload.upload_ms;
-  timings.bytes_up += upload.bytes_up;
-  timings.total_ms += upload.total_ms;
-}
-
 }  // namespace
 
 System::System(Client& client, const CscView& a, SolveOptions options, ReusePolicy reuse)
@@ -105,7 +99,7 @@ Expected<SolveResult> System::SolveOnce(std::span<const double> b, const SolveOp
   auto stored = client.Upload(a_, "", call, upload);
   if (!stored.ok()) return stored.error();
   auto solved = client.Solve({.matrix = stored->name}, a_.n, b, options, call);
-  if (solved.ok()) AddUpload(upload, solved->timings);
+  if (solved.ok()) internal::AddUpload(upload, solved->timings);
   return solved;
 }
 
@@ -142,7 +136,7 @@ Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call,
       if (left > 1 && Forget(built.error())) continue;
       return built;
     }
-    AddUpload(upload, built->timings);
+    internal::AddUpload(upload, built->timings);
     preconditioner_ = built->preconditioner.name;
     return built;
   }

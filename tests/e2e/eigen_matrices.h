@@ -1,0 +1,68 @@
+// Matrices of tests as Eigen's, of any scalar, layout and index.
+#pragma once
+
+#include <Eigen/Dense>
+#include <Eigen/SparseCore>
+#include <cstddef>
+#include <type_traits>
+#include <vector>
+
+namespace spaid::e2e {
+
+// Copies a square matrix in CSC, the client's or that of the kernels.
+template <class Matrix, class Csc>
+Matrix EigenMatrix(const Csc& from) {
+  using Scalar = typename Matrix::Scalar;
+  const size_t n = from.col_ptr.size() - 1;
+  std::vector<Eigen::Triplet<Scalar>> entries;
+  for (size_t j = 0; j < n; ++j) {
+    for (auto p = static_cast<size_t>(from.col_ptr[j]);
+         p < static_cast<size_t>(from.col_ptr[j + 1]); ++p) {
+      entries.emplace_back(from.row_idx[p], static_cast<int>(j),
+                           static_cast<Scalar>(from.values[p]));
+    }
+  }
+  Matrix a(static_cast<Eigen::Index>(n), static_cast<Eigen::Index>(n));
+  a.setFromTriplets(entries.begin(), entries.end());
+  return a;
+}
+
+template <class Scalar>
+using Columns = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
+template <class Scalar>
+using Column = Eigen::Matrix<Scalar, Eigen::Dynamic, 1>;
+
+// Right-hand sides with the solutions i, i + 1, … of row i.
+template <class Matrix>
+Columns<typename Matrix::Scalar> SmoothColumns(const Matrix& a, Eigen::Index columns) {
+  Columns<typename Matrix::Scalar> x(a.cols(), columns);
+  for (Eigen::Index k = 0; k < columns; ++k) {
+    for (Eigen::Index i = 0; i < a.cols(); ++i) {
+      x(i, k) = static_cast<typename Matrix::Scalar>(i + k + 1) /
+                static_cast<typename Matrix::Scalar>(a.cols());
+    }
+  }
+  return a * x;
+}
+
+// Solves in double by a direct solver of Eigen's, of `Direct`'s kind.
+template <template <class...> class Direct, class Matrix>
+Columns<double> DirectSolve(const Matrix& a, const Columns<typename Matrix::Scalar>& b) {
+  using Plain = Eigen::SparseMatrix<double>;
+  const Plain plain = a.template cast<double>();
+  Direct<Plain> direct(plain);
+  if (direct.info() != Eigen::Success) return {};
+  return direct.solve(b.template cast<double>());
+}
+
+template <class A, class B>
+double RelativeDifference(const A& a, const B& b) {
+  return (a.template cast<double>() - b.template cast<double>()).norm() /
+         b.template cast<double>().norm();
+}
+
+// What the copies of a solution in `Scalar` and the default tolerance leave of it.
+template <class Scalar>
+constexpr double kNear = std::is_same_v<Scalar, double> ? 1e-5 : 3e-3;
+
+}  // namespace spaid::e2e
