@@ -199,6 +199,25 @@ class PackageTest(unittest.TestCase):
                          'gallery:poisson:8', '--json', env=env)
             self.assertIn('"CONVERGED"', solved)
 
+    def test_the_client_with_eigen_of_the_docs_solves(self):
+        if not pathlib.Path('/usr/include/eigen3').exists():
+            self.skipTest('no Eigen (Debian: libeigen3-dev)')
+        blocks = re.findall(r'```cpp\n(.*?)```', (ROOT / 'docs/client.md').read_text(), re.DOTALL)
+        program, = (block for block in blocks if '<spaid/eigen.h>' in block)
+        folder = self.folder / 'with_eigen'
+        folder.mkdir()
+        (folder / 'CMakeLists.txt').write_text(
+            CLIENT_CMAKE + 'find_package(Eigen3 3.4 REQUIRED NO_MODULE)\n'
+            'target_link_libraries(a_client PRIVATE Eigen3::Eigen)\n')
+        with daemon.running(self.tree / 'bin/spaid',
+                            ['--address=127.0.0.1:0', '--ops-address=127.0.0.1:0', '--drain-grace=0s'],
+                            env=bare_environment()) as address:
+            (folder / 'a_client.cc').write_text(program.replace('127.0.0.1:7433', address))
+            run(CMAKE, '-S', folder, '-B', folder / 'build', f'-DCMAKE_PREFIX_PATH={self.dev}',
+                '-DCMAKE_BUILD_TYPE=Release')
+            run(CMAKE, '--build', folder / 'build')
+            self.assertEqual(run(folder / 'build/a_client').split(), ['1.000000'] * 2)
+
     def test_a_client_builds_with_pkg_config(self):
         folder = self.folder / 'with_pkg_config'
         folder.mkdir()

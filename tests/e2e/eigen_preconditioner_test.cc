@@ -272,7 +272,9 @@ TEST(EigenPreconditionerConnection, SharesMemoryWithADaemonOnThisHost) {
     ASSERT_EQ(m.info(), Eigen::Success) << m.lastErrorMessage();
     EXPECT_EQ(client.GetLocalStatus().shared_bytes - before, 8 * a.nonZeros());
     const Vector y = m.solve(Vector::Ones(a.rows()));
-    if (step > 0) EXPECT_LT((2 * y - last).norm(), 1e-12 * last.norm()) << "M of 2 A is half of M";
+    if (step > 0) {
+      EXPECT_LT((2 * y - last).norm(), 1e-12 * last.norm()) << "M of 2 A is half of M";
+    }
     last = y;
   }
 }
