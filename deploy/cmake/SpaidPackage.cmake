@@ -1,6 +1,7 @@
 # Lays down what `cmake --install` and CPack deliver, a component at a time, each a relocatable tree:
 #
-#   runtime  bin/{spaid,spaidctl,spaid-load}, and lib/ with every shared library that a bare host lacks
+#   runtime  bin/{spaid,spaidctl,spaid-load}, their man pages, and lib/ with every shared library that a bare
+#            host lacks
 #   cuda     lib/libspaid_cuda.so, and CUDA's own shared libraries that it needs, for hosts without a
 #            toolkit: none while it links all of CUDA statically; a text says so
 #   tests    libexec/spaid/tests, to be run on the host
@@ -12,6 +13,7 @@
 # tests and bench bring what else they need into lib/, and go over runtime. The C and C++ runtimes are
 # the host's: glibc 2.36 or newer and the libstdc++ that goes with it.
 include(CMakePackageConfigHelpers)
+include(SpaidManPages)
 
 # All executables made below a folder of the source tree.
 function(spaid_executables_below directory out)
@@ -64,6 +66,7 @@ list(FILTER spaid_tests_programs EXCLUDE REGEX "_memory(_books)?_test$")
 
 install(TARGETS ${spaid_programs} RUNTIME DESTINATION bin COMPONENT runtime)
 spaid_install_libraries(runtime "${spaid_programs}" "" OFF)
+spaid_man_pages(${spaid_programs})
 foreach(kind tests bench)
   if(spaid_${kind}_programs)
     set_target_properties(${spaid_${kind}_programs} PROPERTIES

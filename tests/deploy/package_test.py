@@ -104,7 +104,8 @@ class PackageTest(unittest.TestCase):
 
     def test_components_hold_what_they_say(self):
         for name in ('bin/spaid', 'bin/spaidctl', 'bin/spaid-load', 'share/doc/spaid/LICENSE',
-                     'share/doc/spaid/docs/operating.md', 'share/spaid/systemd/spaid.service'):
+                     'share/doc/spaid/docs/operating.md', 'share/spaid/systemd/spaid.service',
+                     'share/man/man1/spaid.1', 'share/man/man1/spaidctl-solve.1'):
             self.assertTrue((self.tree / name).is_file(), name)
         self.assertGreater(len(list((self.tree / 'libexec/spaid/tests').iterdir())), 5)
         self.assertFalse((self.tree / 'include').exists(), 'headers belong to dev')
@@ -118,6 +119,12 @@ class PackageTest(unittest.TestCase):
                      'include/spaid/spaid.h', 'include/spaid/spaid.f90'):
             self.assertTrue((self.c / name).is_file(), name)
         self.assertEqual(sorted(p.name for p in self.c.iterdir()), ['include', 'lib'])
+
+    def test_man_finds_the_pages(self):
+        if not shutil.which('man'):
+            self.skipTest('no man (Debian: man-db)')
+        env = dict(bare_environment(), MANPATH=str(self.tree / 'share/man'), MANPAGER='cat')
+        self.assertIn('--rtol', run('man', 'spaidctl-solve', env=env))
 
     def test_every_library_is_inside_the_tree_or_of_the_host(self):
         for tree in (self.tree, self.c):

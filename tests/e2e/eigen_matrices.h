@@ -61,6 +61,15 @@ double RelativeDifference(const A& a, const B& b) {
          b.template cast<double>().norm();
 }
 
+// Returns true if |b - Ax| <= rtol |b|, but for what rounding makes of A x: |A| |x| may be far
+// larger than |b|.
+template <class Matrix, class X, class B>
+bool Solves(const Matrix& a, const Eigen::MatrixBase<X>& x, const Eigen::MatrixBase<B>& b,
+            double rtol) {
+  constexpr double kRounding = 16 * 2.2e-16;
+  return (a * x - b).norm() <= rtol * b.norm() + kRounding * (a.cwiseAbs() * x.cwiseAbs()).norm();
+}
+
 // What the copies of a solution in `Scalar` and the default tolerance leave of it.
 template <class Scalar>
 constexpr double kNear = std::is_same_v<Scalar, double> ? 1e-5 : 3e-3;
