@@ -45,14 +45,16 @@ Columns<typename Matrix::Scalar> SmoothColumns(const Matrix& a, Eigen::Index col
   return a * x;
 }
 
-// Solves in double by a direct solver of Eigen's, of `Direct`'s kind.
-template <template <class...> class Direct, class Matrix>
-Columns<double> DirectSolve(const Matrix& a, const Columns<typename Matrix::Scalar>& b) {
-  using Plain = Eigen::SparseMatrix<double>;
-  const Plain plain = a.template cast<double>();
-  Direct<Plain> direct(plain);
-  if (direct.info() != Eigen::Success) return {};
-  return direct.solve(b.template cast<double>());
+// Solve in double by a direct solver of Eigen's: SimplicialLDLT where A is symmetric, else
+// SparseLU.
+Columns<double> SolveByLdlt(const Eigen::SparseMatrix<double>& a, const Columns<double>& b);
+Columns<double> SolveByLu(const Eigen::SparseMatrix<double>& a, const Columns<double>& b);
+
+template <class Matrix, class Rhs>
+Columns<double> DirectSolve(const Matrix& a, const Rhs& b, bool symmetric = false) {
+  const Eigen::SparseMatrix<double> plain = a.template cast<double>();
+  const Columns<double> columns = b.template cast<double>();
+  return symmetric ? SolveByLdlt(plain, columns) : SolveByLu(plain, columns);
 }
 
 template <class A, class B>
