@@ -95,6 +95,34 @@ TEST_F(SystemTest, AStepSendsValuesAndRightHandSideAlone) {
   }
 }
 
+TEST_F(SystemTest, ThePatternMayGoFirst) {
+  Client client({.address = daemon_->address()});
+  const CscMatrix a = Poisson(27, 32);
+  const std::vector<float> floats(a.values.begin(), a.values.end());
+  const std::vector<double> b = SmoothRhs(a);
+  System system(client, {a.n, a.col_ptr, a.row_idx}, {.engine = Engine::kFsai});
+  ASSERT_FALSE(system.UploadPattern());
+  const auto expect_solves = [&](int64_t value_bytes) {
+    const auto solved = system.Solve(b);
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    EXPECT_EQ(solved->timings.bytes_up, value_bytes + static_cast<int64_t>(8 * b.size()));
+    EXPECT_LT(RelativeResidual(a, solved->x, b), 1e-7);
+  };
+  ASSERT_FALSE(system.SetValues(a.values));
+  expect_solves(static_cast<int64_t>(8 * a.values.size()));
+  ASSERT_FALSE(system.SetValues(floats));
+  expect_solves(static_cast<int64_t>(4 * floats.size()));
+  EXPECT_EQ(system.SetValues(std::span(floats).first(2))->reason, "SIZE_MISMATCH");
+
+  const CscMatrix other = OtherValues(a);
+  ASSERT_FALSE(system.SetValues(other.values));
+  const auto built = system.Build();
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  EXPECT_EQ(built->timings.bytes_up, static_cast<int64_t>(8 * other.values.size()));
+  System nobody(client, {a.n, a.col_ptr, std::span(a.row_idx).first(3)});
+  EXPECT_EQ(nobody.UploadPattern()->reason, "BAD_POINTERS");
+}
+
 TEST_F(SystemTest, SendsNothingTwice) {
   Client client({.address = daemon_->address()});
   const CscMatrix a = Poisson(33, 31);

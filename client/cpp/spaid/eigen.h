@@ -351,10 +351,11 @@ class Solver : public Eigen::IterativeSolverBase<Solver<MatrixType_, UpLo>> {
     columns(*rhs) = b.template cast<double>();
     if (has_guess) columns(*guess) = x.template cast<double>();
 
-    SolveOptions& options = held_.system().options();
+    SolveOptions options = held_.options();
     options.rtol = static_cast<double>(this->m_tolerance);
     options.max_iterations = this->m_maxIterations;
     options.solution = *solution;
+    held_.system().SetOptions(std::move(options), held_.reuse());
     auto solved = held_.system().Solve(*rhs, *guess, held_.call);
     if (!solved.ok()) return (void)Note(solved.error());
     solved_ = *std::move(solved);

@@ -200,6 +200,7 @@ class HeldMatrix {
     reuse_ = reuse;
   }
   const SolveOptions& options() const { return options_; }
+  const ReusePolicy& reuse() const { return reuse_; }
 
   template <class Matrix>
   bool HasPatternOf(const Matrix& a) const {

@@ -51,10 +51,6 @@ class System {
   Expected<BuildResult> Build(bool fetch_result = false, const CallOptions& call = {},
                               const CscMatrix* known = nullptr);
 
-  // Options of the next call. Those of the iteration and `solution` may change from call to call;
-  // for another `engine` or `spec` make another System.
-  SolveOptions& options() { return options_; }
-
   // Handles on the server; empty: none yet, or not any more.
   const std::string& matrix() const { return matrix_; }  // of the present values
   const std::string& preconditioner() const { return preconditioner_; }
