@@ -82,7 +82,7 @@ TYPED_TEST(EigenSolver, TakesWhateverHasTheMatrix) {
   const auto a = EigenMatrix<TypeParam>(ConvectionDiffusion(9, 8, 0.7));
   const Column<Scalar> b = SmoothColumns(a, 1);
   const Columns<double> right = DirectSolve(a, b);
-  typename TestFixture::Solver solver(a);  // connects by $SPAID_ADDRESS, where nobody is
+  typename TestFixture::Solver solver;
   solver.setClient(*this->client_);
   const auto expect_solves = [&](const char* what) {
     const Column<Scalar> x = solver.solve(b);
