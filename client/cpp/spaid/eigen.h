@@ -169,10 +169,10 @@ class Preconditioner
   }
   std::optional<Error> TakeM(const CscMatrix& m) {
     constexpr auto kMost = static_cast<uint64_t>(std::numeric_limits<StorageIndex>::max());
-    if (m.row_idx.size() > kMost) {
+    if (std::max(m.row_idx.size(), m.col_ptr.size()) > kMost) {
       return internal::InvalidArgument(
           "SIZE_MISMATCH",
-          "M has " + std::to_string(m.row_idx.size()) +
+          "M has " + std::to_string(m.n) + " columns and " + std::to_string(m.row_idx.size()) +
               " entries, and its StorageIndex counts to " + std::to_string(kMost) +
               "; give Preconditioner a wider one, or choose a sparser M",
           "StorageIndex");
