@@ -1,0 +1,203 @@
+"""What a client is made of, whatever drives it: its settings, and the calls that it makes of attempts.
+
+A procedure is a generator: it yields a Unary, a Stream or a Sleep, which a driver runs, and gets the answer of a
+Unary, or a SpaidError where it failed. What it returns is the result of the call.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import time
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple, TypeVar, Union
+
+from spaid._calls import Stream, Unary
+from spaid._local import LocalLink, StagePool
+from spaid._retry import Repeat, lost_in_mid_call, next_delay
+from spaid.errors import Code, SpaidError, bad
+
+DEFAULT_ADDRESS = '127.0.0.1:7433'
+MAX_CHUNK_BYTES = 3 << 20
+# A connection that failed is tried again at the pace of our own retries, which know what may be repeated.
+CHANNEL_OPTIONS = [
+    ('grpc.keepalive_time_ms', 30_000), ('grpc.keepalive_timeout_ms', 20_000),
+    ('grpc.http2.max_pings_without_data', 0), ('grpc.initial_reconnect_backoff_ms', 100),
+    ('grpc.max_reconnect_backoff_ms', 2_000), ('grpc.min_reconnect_backoff_ms', 5_000), ('grpc.enable_retries', 0),
+    ('grpc.use_local_subchannel_pool', 1), ('grpc.primary_user_agent', 'spaid-python')]
+
+
+class Sleep(NamedTuple):
+    seconds: float
+
+
+Effect = Union[Unary, Stream, Sleep]
+_T = TypeVar('_T')
+_Stream = TypeVar('_Stream', bound=Stream)
+Procedure = Generator[Effect, Any, _T]
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Of a client; see spaid.Client."""
+
+    address: str
+    token: str = ''
+    tenant: str = ''
+    ca_file: str = ''
+    certificate_file: str = ''
+    key_file: str = ''
+    local_socket: str = ''
+    max_attempts: int = 4
+    chunk_bytes: int = 1 << 20
+    send_digests: bool = True
+    send_checksums: bool = True
+    staging_bytes: int = 256 << 20
+
+    def __post_init__(self) -> None:
+        if not self.address:
+            raise bad('BAD_OPTION', 'address', 'is empty; give HOST:PORT')
+        if self.max_attempts < 1:
+            raise bad('BAD_OPTION', 'max_attempts', f'is {self.max_attempts}; at least 1 is needed')
+        if not 8 <= self.chunk_bytes <= MAX_CHUNK_BYTES:
+            raise bad('BAD_OPTION', 'chunk_bytes', f'is {self.chunk_bytes}; it must be in 8 .. {MAX_CHUNK_BYTES}')
+        if self.staging_bytes < 0:
+            raise bad('BAD_OPTION', 'staging_bytes', f'is {self.staging_bytes}; 0 or more is needed')
+        for field in ('token', 'tenant'):
+            if not all(' ' <= c <= '~' for c in getattr(self, field)):
+                raise bad('BAD_OPTION', field, 'holds characters that a header cannot; is there a line end in it?')
+        if bool(self.certificate_file) != bool(self.key_file):
+            raise bad('BAD_OPTION', 'certificate_file' if self.key_file else 'key_file',
+                      'is missing; a client certificate needs its key and the other way round')
+
+    @classmethod
+    def of(cls, address: str | None, token: str | None, local_socket: str | None, **others: Any) -> Settings:
+        """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None."""
+        env = os.environ.get
+        return cls(address if address is not None else env('SPAID_ADDRESS') or DEFAULT_ADDRESS,
+                   token if token is not None else env('SPAID_TOKEN', ''),
+                   local_socket=local_socket if local_socket is not None else env('SPAID_LOCAL_SOCKET', ''),
+                   **others)
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Of every call."""
+        pairs = []
+        if self.token:
+            pairs.append(('authorization', f'Bearer {self.token}'))
+        if self.tenant:
+            pairs.append(('x-spaid-tenant', self.tenant))
+        return tuple(pairs)
+
+    @property
+    def secure(self) -> bool:
+        return bool(self.ca_file or self.certificate_file)
+
+    def pem(self, field: str) -> bytes | None:
+        """A file's content; None where none is named; UNREADABLE_FILE."""
+        path = getattr(self, field)
+        if not path:
+            return None
+        try:
+            with open(path, 'rb') as file:
+                return file.read()
+        except OSError as error:
+            raise bad('UNREADABLE_FILE', field, f'cannot read {path} ({error.strerror}); name a PEM file that this '
+                      'process may read') from None
+
+
+class Core:
+    """Settings, and what is shared with a daemon on the same host. One a process: after a fork there is another."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.link = LocalLink(settings.local_socket, settings.token)
+        self.pool = StagePool(self.link, settings.staging_bytes)
+
+
+class Deadline:
+    """Of one call of the user, over all its attempts; seconds, or None."""
+
+    def __init__(self, timeout: float | None = None) -> None:
+        if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):
+            raise bad('BAD_OPTION', 'timeout', f'is {timeout!r}; give seconds, more than 0, or None')
+        self._timeout = timeout
+        self._end = None if timeout is None else time.monotonic() + timeout
+
+    def left(self) -> float | None:
+        """Seconds, not below 0."""
+        return None if self._end is None else max(0.0, self._end - time.monotonic())
+
+    def would_pass(self, seconds: float) -> bool:
+        left = self.left()
+        return left is not None and seconds >= left
+
+    def passed(self) -> SpaidError:
+        return SpaidError(Code.DEADLINE_EXCEEDED, 'TIMEOUT', f'the timeout of {self._timeout:g} s passed; give it more '
+                          'time, or start a job and watch it', 'timeout')
+
+
+class Call(NamedTuple):
+    """One call of the user."""
+
+    core: Core
+    deadline: Deadline
+
+
+def attempts(call: Call, make: Callable[[], _Stream], repeat: Repeat) -> Procedure[_Stream]:
+    """Runs streams made anew until one succeeds, may not be repeated, or is out of time; returns it. One that brought
+    events before it failed (`progressed`) begins the count anew."""
+    attempt = lost = 0
+    while True:
+        attempt += 1
+        if call.deadline.would_pass(0):
+            raise call.deadline.passed()
+        one = make()
+        try:
+            yield one
+            return one
+        except SpaidError as error:
+            if getattr(one, 'progressed', False):
+                attempt, lost = 1, 0
+            lost += lost_in_mid_call(error)
+            delay = next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat, random.random())
+            if delay is None or call.deadline.would_pass(delay):
+                raise
+        yield Sleep(delay)
+
+
+def unary(call: Call, method: str, request: Any, response: Any, repeat: Repeat = Repeat.SAFE) -> Procedure[Any]:
+    """A plain call, with its attempts."""
+    attempt = lost = 0
+    while True:
+        attempt += 1
+        if call.deadline.would_pass(0):
+            raise call.deadline.passed()
+        try:
+            return (yield Unary(method, request, response))
+        except SpaidError as error:
+            lost += lost_in_mid_call(error)
+            delay = next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat, random.random())
+            if delay is None or call.deadline.would_pass(delay):
+                raise
+        yield Sleep(delay)
+
+
+def with_leases(link: LocalLink, run: Callable[[bool], Procedure[_T]]) -> Procedure[_T]:
+    """Runs `run(shared)`, once more where the daemon does not know a lease (it was restarted), and then, where it still
+    does not (it is another daemon than that of the socket), without any."""
+    for tries in range(2):
+        try:
+            return (yield from run(True))
+        except SpaidError as error:
+            if error.reason != 'LEASE_UNKNOWN':
+                raise
+            link.forget(again=tries > 0)
+    return (yield from run(False))
+
+
+def is_gone(error: SpaidError, handle: str) -> bool:
+    """This handle is: evicted, deleted, or of another life of the daemon."""
+    return (error.code == Code.NOT_FOUND and error.reason in ('HANDLE_EVICTED', 'HANDLE_UNKNOWN')
+            and error.metadata.get('handle') == handle)
