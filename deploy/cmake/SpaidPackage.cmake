@@ -8,6 +8,7 @@
 #   bench    libexec/spaid/bench (build the target `bench` before)
 #   c        lib/libspaid.so.1 with every shared library that a bare host lacks, <spaid/spaid.h>, the
 #            Fortran module's source, and pkg-config
+#   python   share/spaid/python: the wheel of the Python client, where it was built
 #   dev      headers, static libraries, find_package(spaid), pkg-config and the protos
 #
 # tests and bench bring what else they need into lib/, and go over runtime. The C and C++ runtimes are
@@ -96,6 +97,10 @@ install(FILES client/c/spaid/spaid.h client/fortran/spaid.f90 DESTINATION includ
 configure_file(deploy/cmake/spaid.pc.in ${PROJECT_BINARY_DIR}/spaid.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/spaid.pc DESTINATION lib/pkgconfig COMPONENT c)
 
+if(SPAID_PYTHON_WHEEL)
+  install(FILES ${SPAID_PYTHON_WHEEL} DESTINATION share/spaid/python COMPONENT python)
+endif()
+
 # dev: the client library, static; whoever links it links this distribution's gRPC.
 install(TARGETS spaid_client spaid_proto_grpc spaid_proto EXPORT spaidTargets
   ARCHIVE DESTINATION lib COMPONENT dev)
@@ -125,6 +130,9 @@ foreach(kind tests bench)
     list(APPEND CPACK_COMPONENTS_ALL ${kind})
   endif()
 endforeach()
+if(SPAID_PYTHON_WHEEL)
+  list(APPEND CPACK_COMPONENTS_ALL python)
+endif()
 if(TARGET spaid_cuda)
   list(APPEND CPACK_COMPONENTS_ALL cuda)
 endif()

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import mmap
 import os
+import select
 import socket
 import threading
 import time
@@ -165,13 +166,11 @@ class LocalLink:
 
     def _connected(self, at_once: bool) -> bool:
         if self._socket is not None:
-            try:  # nothing comes that was not asked for: at an end it was the daemon's
-                self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            except BlockingIOError:
+            readable = select.poll()
+            readable.register(self._socket, select.POLLIN)
+            if not readable.poll(0):
                 return True
-            except OSError:
-                pass
-            self._disconnect()
+            self._disconnect()  # nothing comes that was not asked for: at an end it was the daemon's
         now = time.monotonic()
         if not self.wanted or now < self._foreign_until or (not at_once and now < self._next_try):
             return False

@@ -69,7 +69,7 @@ def _checked_number(option: _wire.Option, value: Any) -> Any:
     whole = field.cpp_type in (field.CPPTYPE_INT32, field.CPPTYPE_INT64, field.CPPTYPE_UINT32,
                                field.CPPTYPE_UINT64)
     try:
-        if isinstance(value, bool):
+        if isinstance(value, (bool, str, bytes)):
             raise TypeError
         number = operator.index(value) if whole else float(value)
     except TypeError:
