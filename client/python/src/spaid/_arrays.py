@@ -17,7 +17,7 @@ from spaid.errors import Code, SpaidError, violation
 
 Array = npt.NDArray[Any]
 # Memory that is not written to costs nothing. Who promises more than this machine has is believed as it comes.
-_TRUSTED = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')  # bytes
+PHYSICAL_BYTES = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE')  # bytes
 
 
 class Outgoing(NamedTuple):
@@ -131,7 +131,7 @@ class ArraySink:
         self.received = end
 
     def _grow(self, end: int) -> None:
-        trusted = self.count * self._dtype.itemsize <= _TRUSTED
+        trusted = self.count * self._dtype.itemsize <= PHYSICAL_BYTES
         room = self.count if trusted else min(self.count, max(end, 2 * self._array.size))
         wider = np.empty(room, self._dtype)
         wider[:self.received] = self._array[:self.received]

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spaid import _wire
-from spaid._arrays import Array, Outgoing
+from spaid._arrays import Array, Outgoing, PHYSICAL_BYTES
 from spaid.errors import Code, SpaidError, bad, from_details
 from spaid.results import LocalStatus
 
@@ -99,10 +99,13 @@ class LocalLink:
     def allocate(self, size: int) -> npt.NDArray[np.uint8]:
         """Zeros that the daemon can be shown; OUT_OF_MEMORY where there are none."""
         try:
-            fd = _memfd(size)
-        except OSError as error:
-            raise SpaidError(Code.RESOURCE_EXHAUSTED, 'OUT_OF_MEMORY',
-                             f'no memory for an array of {size} bytes ({os.strerror(error.errno or 0)})') from None
+            # Over all there is the kernel would not refuse at once, but end processes.
+            fd = _memfd(size) if size <= PHYSICAL_BYTES else -1
+        except OSError:
+            fd = -1
+        if fd < 0:
+            raise SpaidError(Code.RESOURCE_EXHAUSTED, 'OUT_OF_MEMORY', f'no memory for an array of {size} bytes; this '
+                             f'machine has {PHYSICAL_BYTES} in all')
         memory = mmap.mmap(fd, size, flags=mmap.MAP_SHARED | getattr(mmap, 'MAP_POPULATE', 0))
         array = np.frombuffer(memory, np.uint8)
         segment = _Segment(fd, _address(array), size)
