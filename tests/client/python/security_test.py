@@ -43,7 +43,7 @@ def test_a_certificate_names_the_tenant(folder):
                  f'--tls-client-ca={folder}/carol.crt') as address:
         with spaid.Client(address, ca_file=str(folder / 'tls.crt'), certificate_file=str(folder / 'carol.crt'),
                           key_file=str(folder / 'carol.key')) as client:
-            assert client.server_info().tenant == 'carol'
+            assert client.server_info().tenant == 'CN=carol'
         with spaid.Client(address, ca_file=str(folder / 'tls.crt')) as client, \
                 pytest.raises(spaid.SpaidError, match='NO_CREDENTIALS'):
             client.server_info()

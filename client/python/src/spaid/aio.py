@@ -1,8 +1,11 @@
 """The face for asyncio: spaid.aio.Client, with the calls of spaid.Client as coroutines. Cancelling a task cancels its
 call, and so its job. A callback may be a coroutine function, too.
 
-    async with spaid.aio.Client() as client:
-        results = await asyncio.gather(*(client.solve(A, b) for b in many))
+    >>> async def solve_all(many):
+    ...     async with spaid.aio.Client() as client:
+    ...         return await asyncio.gather(*(client.solve(A, b) for b in many))
+    >>> [result.converged for result in asyncio.run(solve_all([b, 2 * b]))]
+    [True, True]
 """
 
 from __future__ import annotations

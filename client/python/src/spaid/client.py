@@ -32,6 +32,11 @@ class Client:
     3 MiB. send_digests: ask whether the daemon has a matrix before it is sent (needs xxhash).
 
     InputError/BAD_OPTION, UNREADABLE_FILE at once; every call may raise SpaidError.
+
+    >>> with spaid.Client() as client:  # A, b: SciPy's and NumPy's
+    ...     result = client.solve(A, b, engine='fsai', rtol=1e-10)
+    >>> result.converged, result.x.shape == b.shape, np.linalg.norm(A @ result.x - b) <= 1.001e-10 * np.linalg.norm(b)
+    (True, True, True)
     """
 
     def __init__(self, address: str | None = None, *, token: str | None = None, tenant: str = '', ca_file: str = '',
@@ -158,6 +163,19 @@ class System:
 
     Borrows the arrays of A, and those of `update`: change them only to give them to `update`. One call at a time;
     others wait.
+
+    >>> client = spaid.Client()
+    >>> system = client.system(A, label='heat')
+    >>> for step in range(3):
+    ...     system.update(A.data * (1 + 0.01 * step))
+    ...     result = system.solve(b, engine='fsai')
+    >>> result.reuse.decision, result.timings.bytes_up == 8 * A.nnz + b.nbytes
+    ('kept', True)
+    >>> M = system.preconditioner('afsai', k_max=5)  # a LinearOperator of SciPy
+    >>> x, info = scipy.sparse.linalg.cg(A, b, M=M)
+    >>> info
+    0
+    >>> client.close()
     """
 
     def __init__(self, client: Client, a: Any, label: str = '') -> None:
@@ -240,7 +258,14 @@ class System:
 class Job:
     """A job on the server, which runs on without this process. Following it outlives broken connections: it goes on
     behind the last event. `name` is kept, and `Client.job(name)` finds it from elsewhere. watch, wait and events: one
-    thread at a time."""
+    thread at a time.
+
+    >>> with spaid.Client() as client:
+    ...     name = client.system(A).start_solve(b).name
+    ...     end = client.job(name).wait()  # in this process or another one
+    >>> end.info.state, end.x.shape == b.shape
+    ('succeeded', True)
+    """
 
     def __init__(self, client: Client, name: str, follower: JobFollower | None = None) -> None:
         self._client = client

@@ -37,6 +37,12 @@ class SpaidError(Exception):
     CONNECTION_LOST, TIMEOUT, SIZE_MISMATCH, BAD_MATRIX, BAD_OPTION, UNREADABLE_FILE, CHECKSUM_MISMATCH,
     PROTOCOL_VIOLATION, OUT_OF_MEMORY, CLOSED; '' where the server gave none. field: what is at fault, or ''.
     metadata: 'index', 'limit', 'actual', and the like. retry_after: seconds, where the server says so.
+
+    >>> try:
+    ...     spaid.solve(A, b, engine='fsai', pattern_power=99)
+    ... except spaid.SpaidError as error:
+    ...     print(error, error.field)
+    pattern_power: is 99; it must be at least 1, at most 16 [INVALID_ARGUMENT/BAD_OPTION] pattern_power
     """
 
     def __init__(self, code: Code, reason: str, message: str, field: str = '',

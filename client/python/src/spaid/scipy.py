@@ -27,6 +27,10 @@ def solve(a: Any, b: Any, x0: Any = None, *, tol: float | None = None, rtol: flo
     older name of rtol. maxiter: 10 n by default, as SciPy's. M: a Preconditioner of spaid, or its handle; else one is
     built (engine=…). callback: called with the relative residual after each iteration, as that of gmres with
     callback_type='pr_norm'. A call that is refused raises SpaidError, as spaid.Client.solve does.
+
+    >>> x, info = spaid.scipy.solve(A, b, rtol=1e-8)
+    >>> info
+    0
     """
     shape = np.shape(b)
     if len(shape) == 2 and shape[1] != 1:
