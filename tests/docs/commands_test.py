@@ -32,6 +32,9 @@ NOT_RUN = {
     'g++ ': 'deploy.package compiles a client with these flags',
     'gcc ': 'deploy.package compiles the program of docs/c.md with these flags',
     'gfortran ': 'deploy.package compiles the program of docs/c.md with these flags',
+    'python3 -m build': 'python.package builds the wheel',
+    'python3 -m venv': 'python.environment makes one',
+    'v/bin/pip': 'python.environment installs the wheel',
     'docker build': 'needs Docker and a network; deploy.docker checks the file',
     'kubectl': 'needs a cluster; deploy.kustomize renders the manifests',
 }
@@ -233,7 +236,7 @@ class CommandsTest(unittest.TestCase):
         for page in pages():
             for language, block in fenced_blocks(page.read_text()):
                 with self.subTest(page=page.name, block=block.splitlines()[0]):
-                    self.assertIn(language, ('sh', 'c', 'cpp', 'fortran', 'text', 'json', 'yaml'))
+                    self.assertIn(language, ('sh', 'c', 'cpp', 'fortran', 'python', 'text', 'json', 'yaml'))
                     if language != 'sh':
                         self.assertNotRegex(block, r'(?m)^(\S+/)?spaid(ctl|-load)? ')
 

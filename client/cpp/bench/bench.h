@@ -32,6 +32,14 @@ struct BuildBench {
 };
 int RunBuild(const BuildBench& bench);
 
+struct SolveBench {
+  std::string address;
+  int64_t megabytes = 64;  // size of the right-hand side
+  int rounds = 5;
+  std::string local_socket;  // not empty: and by shared memory, in turn
+};
+int RunSolve(const SolveBench& bench);
+
 // Serves the bare stream on a free port of 127.0.0.1, writes the address and a newline to stdout,
 // and runs until stdin ends.
 int ServeBareStream();

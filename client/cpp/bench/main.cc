@@ -45,6 +45,18 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
 
+  SolveBench solve;
+  CLI::App* solve_command =
+      app.add_subcommand("solve", "solve in two iterations: right-hand side and solution travel");
+  solve_command->add_option("--megabytes", solve.megabytes, "size of the right-hand side, MiB")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 8192));
+  solve_command->add_option("--rounds", solve.rounds, "measured rounds")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  solve_command->add_option("--local-socket", solve.local_socket,
+                            "the daemon's --local-socket: the same in shared memory, too");
+
   CLI::App* serve =
       app.add_subcommand("bare-server", "the yardstick's server; started by the others");
   serve->group("");
@@ -54,6 +66,8 @@ int main(int argc, char** argv) {
   download.address = address;
   if (serve->parsed()) return ServeBareStream();
   build.address = address;
+  solve.address = address;
+  if (solve_command->parsed()) return RunSolve(solve);
   if (download_command->parsed()) return RunDownload(download);
   return build_command->parsed() ? RunBuild(build) : RunUpload(upload);
 }

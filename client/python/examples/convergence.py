@@ -51,7 +51,7 @@ def solve_by_each(client: spaid.Client, n: int) -> dict[str, spaid.SolveResult]:
 def draw(results: dict[str, spaid.SolveResult]) -> Any:
     """The figure: a curve of residuals for each solve, on a logarithmic axis."""
     from matplotlib.figure import Figure
-    figure = Figure(figsize=(7, 4.5), layout='constrained')
+    figure = Figure(figsize=(7, 4.5), dpi=120, layout='constrained')
     axes = figure.subplots()
     for name, result in results.items():
         axes.semilogy(result.histories_iterations[0], result.history, label=f'{name}: {result.iterations} iterations')
@@ -69,7 +69,7 @@ def main(picture: str = 'convergence.png', n: int = 60) -> None:
     """Solves, draws, and writes the picture."""
     matplotlib.use('Agg')
     with spaid.Client() as client:
-        draw(solve_by_each(client, n)).savefig(picture, dpi=120)
+        draw(solve_by_each(client, n)).savefig(picture)
 
 
 if __name__ == '__main__':

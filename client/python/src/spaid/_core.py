@@ -20,6 +20,7 @@ from spaid.errors import Code, SpaidError, bad
 
 DEFAULT_ADDRESS = '127.0.0.1:7433'
 MAX_CHUNK_BYTES = 3 << 20
+_MAX_ORDERS = 4096
 # A connection that failed is tried again at the pace of our own retries, which know what may be repeated.
 CHANNEL_OPTIONS = [
     ('grpc.keepalive_time_ms', 30_000), ('grpc.keepalive_timeout_ms', 20_000),
@@ -114,6 +115,17 @@ class Core:
         self.settings = settings
         self.link = LocalLink(settings.local_socket, settings.token)
         self.pool = StagePool(self.link, settings.staging_bytes)
+        self._orders: dict[str, int] = {}
+
+    def order(self, matrix: str) -> int | None:
+        """n of a stored matrix, where it was heard: a handle is immutable."""
+        return self._orders.get(matrix)
+
+    def remember_order(self, matrix: str, n: int) -> None:
+        # Forgetting costs a round trip a handle, so that forgetting all at once will do.
+        if len(self._orders) >= _MAX_ORDERS:
+            self._orders.clear()
+        self._orders[matrix] = n
 
 
 class Deadline:

@@ -115,6 +115,7 @@ def _upload(call: Call, shared: bool, a: Sparse, label: str, same_pattern_as: st
 
     one = yield from attempts(call, make, Repeat.SAFE)
     placed.done()
+    call.core.remember_order(one.result().name, a.pattern.n)
     return one.result(), one.timings
 
 
@@ -306,7 +307,9 @@ def _named(service: str, verb: str, kind: str) -> tuple[str, Any, Any]:
 
 def matrix_info(call: Call, name: str) -> Procedure[MatrixInfo]:
     method, request, response = _named('Matrix', 'Get', 'Matrix')
-    return read(MatrixInfo, (yield from unary(call, method, request(name=name), response)).matrix)
+    info = read(MatrixInfo, (yield from unary(call, method, request(name=name), response)).matrix)
+    call.core.remember_order(name, info.n)
+    return info
 
 
 def preconditioner_info(call: Call, name: str) -> Procedure[PreconditionerInfo]:

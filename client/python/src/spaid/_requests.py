@@ -79,7 +79,9 @@ def solve(call: Call, a: Any, b: Any, kwargs: dict[str, Any]) -> Procedure[Solve
     """By a handle, or with a sparse matrix."""
     stored = a.name if isinstance(a, MatrixInfo) else a
     if isinstance(stored, str):
-        n = (yield from _procedures.matrix_info(call, stored)).n
+        n = call.core.order(stored)
+        if n is None:
+            n = (yield from _procedures.matrix_info(call, stored)).n
         want, follow = wanted(n, b, kwargs)
         _no_reuse(want, follow)
         return (yield from _procedures.solve_stored(call, stored, n, want))
