@@ -15,7 +15,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ROOT = pathlib.Path(__file__).resolve().parent
 PROTO = ROOT.parent.parent / 'proto'
-BROUGHT = {'spaid.binpb': ROOT / 'src/spaid/spaid.binpb', 'LICENSE': ROOT / 'LICENSE'}
+BROUGHT = {'spaid.binpb': ROOT / 'src/spaid/spaid.binpb', 'LICENSE': ROOT / 'src/spaid/LICENSE'}
 
 
 def make_descriptors(target: pathlib.Path) -> None:

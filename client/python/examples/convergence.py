@@ -65,7 +65,7 @@ def draw(results: dict[str, spaid.SolveResult]) -> Any:
 
 
 # %%
-def main(picture: str = 'convergence.png', n: int = 60) -> None:
+def main(picture: str = 'convergence.png', *, n: int = 60) -> None:
     """Solves, draws, and writes the picture."""
     matplotlib.use('Agg')
     with spaid.Client() as client:

@@ -81,7 +81,7 @@ def test_the_sdist_makes_the_same_wheel(checkout, wheel, tmp_path):
     with tarfile.open(built(checkout / 'client/python', tmp_path / 'sdist', '--sdist')) as archive:
         archive.extractall(tmp_path)
     source = tmp_path / f'spaid-{spaid.__version__}'
-    assert (source / 'examples/convergence.py').exists() and (source / 'LICENSE').exists()
+    assert (source / 'examples/convergence.py').exists() and (source / 'src/spaid/LICENSE').exists()
     # No protoc, and no proto/ beside it: the sdist brought what they make.
     assert filecmp.cmp(wheel, built(source, tmp_path / 'wheel'), shallow=False)
     (source / 'src/spaid/spaid.binpb').unlink()
