@@ -3,6 +3,8 @@
 import concurrent.futures
 import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -253,3 +255,34 @@ def test_an_iteration_has_its_options(client):
         client.solve(a, b, method='minres', engine='none')
     budget = client.solve(poisson(20), np.ones(400), engine='afsai', time_budget=10.0, k_max=3)
     assert budget.quality.fsai.steps == 3
+
+
+WITHOUT = """
+import sys
+sys.modules['scipy'] = sys.modules['xxhash'] = None
+import numpy as np
+import spaid
+n = 900
+indptr = np.concatenate([[0], np.cumsum(np.r_[2, np.full(n - 2, 3), 2])])
+indices = np.concatenate([[0, 1], *[[i - 1, i, i + 1] for i in range(1, n - 1)], [n - 2, n - 1]])
+data = np.where(indices == np.repeat(np.arange(n), np.diff(indptr)), 4.0, -1.0)
+with spaid.Client(sys.argv[1]) as client:
+    system = client.system((data, indices, indptr))
+    for k in (1, 2):
+        result = system.solve(np.ones(n), engine='fsai')
+        assert result.converged and np.isclose(result.x[n // 2], 0.5 / k, rtol=1e-6), result.x
+        system.update(data * 2)
+    twice = [client.solve((data, indices, indptr), np.ones(n)).timings.bytes_up for _ in range(2)]
+    assert twice == [8 * (n + 1) + 12 * data.size + 8 * n] * 2, twice  # nobody asks first
+    try:
+        system.preconditioner('fsai')
+    except spaid.InputError as error:
+        assert error.reason == 'NO_SCIPY' and 'python3-scipy' in str(error)
+        print('all right')
+"""
+
+
+def test_without_scipy_and_xxhash(address):
+    result = subprocess.run([sys.executable, '-c', WITHOUT, address], text=True, stdout=subprocess.PIPE,
+                            stderr=subprocess.STDOUT, check=False)
+    assert result.stdout == 'all right\n' and result.returncode == 0, result.stdout

@@ -109,6 +109,15 @@ def test_the_installed_one_is_of_these_sources(wheel):
                 assert (pathlib.Path(spaid.__file__).parents[1] / name).read_bytes() == files.read(name), name
 
 
+def test_it_is_installed_as_a_component(tmp_path):
+    build = os.environ.get('SPAID_BUILD')
+    if not build:
+        pytest.skip('SPAID_BUILD names no build folder')
+    run('cmake', '--install', build, '--prefix', tmp_path, '--component', 'python')
+    assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob('*') if p.is_file()] == [
+        f'share/spaid/python/spaid-{spaid.__version__}-py3-none-any.whl']
+
+
 def test_versions_agree():
     version = re.search(r'project\(spaid VERSION ([\d.]+)', (SOURCE / 'CMakeLists.txt').read_text())[1]
     project = (SOURCE / 'client/python/pyproject.toml').read_text()

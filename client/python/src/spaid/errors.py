@@ -35,7 +35,7 @@ class SpaidError(Exception):
 
     reason: UPPER_SNAKE, stable: the server's (proto/spaid/v1/README.md), or the client's own: UNREACHABLE,
     CONNECTION_LOST, TIMEOUT, SIZE_MISMATCH, BAD_MATRIX, BAD_OPTION, UNREADABLE_FILE, CHECKSUM_MISMATCH,
-    PROTOCOL_VIOLATION, OUT_OF_MEMORY, CLOSED; '' where the server gave none. field: what is at fault, or ''.
+    PROTOCOL_VIOLATION, OUT_OF_MEMORY, NO_SCIPY, CLOSED; '' where the server gave none. field: what is at fault, or ''.
     metadata: 'index', 'limit', 'actual', and the like. retry_after: seconds, where the server says so.
 
     >>> try:
