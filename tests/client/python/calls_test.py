@@ -258,13 +258,17 @@ def test_a_second_result_voids_the_first():
         call.take(said(response, chunk=part))
     with pytest.raises(spaid.SpaidError, match='without its result'):
         call.result()
+    none = _calls.Build(_wire.v1('BuildHeader')(stream_result=True), None)
+    none.take(said(response, done={}))
+    with pytest.raises(spaid.SpaidError, match='asked for did not come'):
+        none.result()
     call.take(said(response, done={'preconditioner': {'name': 'preconditioners/1'}}))
     assert call.result()[1].data.tolist() == [1, 2, 3]
 
 
 def test_downloads_that_are_told_wrongly():
     response = 'DownloadPreconditionerResponse'
-    call = _calls.Download(_wire.v1('DownloadPreconditionerRequest')(name='x'), None)
+    call = _calls.Download(_wire.v1('DownloadPreconditionerRequest')(name='x'))
     with pytest.raises(spaid.SpaidError, match='without the result'):
         call.result()
     with pytest.raises(spaid.SpaidError, match="result's header"):
@@ -294,6 +298,33 @@ def test_a_watch_goes_on_behind_the_last_event():
     assert call.take(said('WatchJobResponse', event={'number': 4, 'started': {}})) == []
     assert [r.event_number for r in call.take(said('WatchJobResponse', event={'number': 5, 'started': {}}))] == [5]
     assert call.result() is None and call.progressed
+
+
+def test_events_of_all_kinds(monkeypatch):
+    follower = _calls.JobFollower()
+    event = _wire.v1('JobEvent')
+    assert follower.take(event(number=1)) == []  # of a kind that comes with a later version
+    beat, = follower.take(event(heartbeat={'position': 3, 'eta_ms': 5}))
+    assert (beat.kind, beat.event_number, beat.position, beat.eta_ms) == ('heartbeat', 0, 3, 5)
+    stage, = follower.take(event(number=2, progress={'stage': 2, 'done': 1, 'total': 4, 'device': 'cpu'}))
+    assert (stage.kind, stage.stage, stage.done, stage.total) == ('stage', 'build', 1, 4)
+    rung, = follower.take(event(number=3, rung={'engine': 3, 'method': 2, 'left': 'slow'}))
+    assert (rung.rung.engine, rung.rung.method, rung.rung.left) == ('jacobi', 'cg', 'slow')
+    monkeypatch.setattr(_calls, '_MAX_RESIDUALS', 2)
+    with pytest.raises(spaid.SpaidError, match='more residuals'):
+        follower.take(event(number=4, residuals={'residuals': [{}] * 3}))
+
+
+def test_a_chunk_in_an_answer_that_has_none():
+    with pytest.raises(spaid.SpaidError, match='nobody asked for'):
+        upload().take(b'\x02\x00')
+
+
+def test_nothing_is_sent_of_nothing():
+    call = upload()
+    sent(call)
+    call.take(need((3, 0, 0), (6, 0, 0)))
+    assert sent(call) == ([], Feed.END)
 
 
 def test_random_bytes_break_no_call():

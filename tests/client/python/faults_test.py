@@ -185,14 +185,15 @@ class Trouble(Exception):
     pass
 
 
+@pytest.mark.parametrize('ends', ['with an error', 'well'])
 @pytest.mark.parametrize('face', ['blocking', 'asyncio'])
-def test_what_goes_wrong_while_requests_are_made_is_raised(monkeypatch, face):
+def test_what_goes_wrong_while_requests_are_made_is_raised(monkeypatch, face, ends):
     """They are made on a thread of gRPC's, which would only log it."""
     def fail(self):
         raise Trouble
     monkeypatch.setattr('spaid._calls.Upload.next', fail)
     refusal = refuse(grpc.StatusCode.INVALID_ARGUMENT, 'ARRAY_INCOMPLETE')
-    with serving(UploadMatrix=[say('UploadMatrixResponse', then=refusal)]) as (address, _):
+    with serving(UploadMatrix=[say('UploadMatrixResponse', then=refusal if ends == 'with an error' else None)]) as (address, _):
         with pytest.raises(Trouble):
             if face == 'blocking':
                 with spaid.Client(address) as client:

@@ -12,7 +12,7 @@ import spaid
 from conftest import QUICK, running
 from problems import convection, poisson, residual, right_hand_side
 from spaid import _wire
-from spaid._local import LocalLink
+from spaid._local import LocalLink, StagePool
 
 BIG = 1 << 18  # bytes: what is staged
 
@@ -214,6 +214,83 @@ def answering(folder, *answers):
     return path, thread
 
 
+def test_a_lease_is_given_up_with_its_array(tmp_path):
+    path = str(tmp_path / 'socket')
+    a = poisson(30)
+    with running(f'--local-socket={path}', '--local-segments=1') as address, \
+            spaid.Client(address, local_socket=path) as client:
+        for k in range(3):  # there is room for one at a time
+            b = client.allocate(a.shape[0])
+            b[:] = k + 1
+            client.solve(a, b)
+            del b
+            gc.collect()
+        assert client.local_status().shared_bytes == 3 * 8 * a.shape[0]
+
+
+def test_without_a_daemon_shared_arrays_are_sent(address):
+    with spaid.Client(address, local_socket='/nowhere/local') as client:
+        b = client.allocate(900)
+        b[:] = 1
+        assert client.solve(poisson(30), b).converged
+        assert client.local_status().fallback_bytes == b.nbytes
+
+
+def test_a_machine_without_memory(shared, monkeypatch):
+    def none(*_):
+        raise OSError(12, 'Cannot allocate memory')
+    descriptors = len(os.listdir('/proc/self/fd'))
+    for name in ('os.posix_fallocate', 'os.memfd_create'):
+        with monkeypatch.context() as patch:
+            patch.setattr(name, none)
+            with pytest.raises(spaid.SpaidError, match='OUT_OF_MEMORY'):
+                shared.allocate(1000)
+            a = poisson(200)
+            assert shared.solve(a, np.ones(40000), engine='jacobi', rtol=1e-2).converged  # sent as it is
+    assert len(os.listdir('/proc/self/fd')) <= descriptors + 8  # gRPC's and the socket
+    assert shared.local_status().shared_bytes == 0
+
+
+def test_an_older_kernel(shared, monkeypatch):
+    make = os.memfd_create
+
+    def refuse_new_flags(name, flags):
+        if flags & 8:
+            raise OSError(22, 'Invalid argument')
+        return make(name, flags)
+    monkeypatch.setattr('os.memfd_create', refuse_new_flags)
+    b = shared.allocate(900)
+    b[:] = 1
+    assert shared.solve(poisson(30), b).converged and shared.local_status().shared_bytes == b.nbytes
+
+
+class Usable:
+    """A link that counts what it gave."""
+
+    def usable(self):
+        return True
+
+    def allocate(self, size):
+        return np.zeros(size, np.uint8)
+
+
+def test_a_pool_keeps_within_its_limit():
+    pool = StagePool(Usable(), 40 << 20)
+    first = pool.take([20 << 20])
+    assert pool.take([20 << 20]) is None  # 32 MiB are taken
+    first.keep()
+    second = pool.take([1])
+    assert second._buffer is first._buffer
+    second.keep()
+    del first, second
+    third = pool.take([33 << 20])
+    assert third is not None  # the kept one gave way
+    assert pool.take([1 << 20]) is None
+    del third
+    assert pool.take([1 << 20]) is not None  # the one that was dropped is gone
+    assert pool.take([]) is None and pool.take([41 << 20]) is None
+
+
 def test_sockets_of_strangers(tmp_path):
     refusal = _wire.v1('LocalReply')(error={'code': 7, 'message': 'not you'}).SerializeToString()
     for k, (answers, text) in enumerate((((b'\xff\xff',), 'not in this protocol'), ((), 'it hung up|Connection reset'),
@@ -227,6 +304,30 @@ def test_sockets_of_strangers(tmp_path):
         thread.join()
         assert not status.available
         assert any(part in status.why for part in text.split('|')), status.why
+
+
+def test_a_socket_that_never_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr('spaid._local._PATIENCE', 0.1)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with listener:
+        listener.bind(str(tmp_path / 'mute'))
+        listener.listen()
+        link = LocalLink(str(tmp_path / 'mute'), '')
+        assert 'it takes too long' in link.status().why
+        link.close()
+
+
+def test_a_socket_that_hangs_up_at_once(tmp_path):
+    """What it said before can be read after all."""
+    refusal = _wire.v1('LocalReply')(error={'code': 7, 'message': 'not you'}).SerializeToString()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.send(refusal)
+    theirs.close()
+    link = LocalLink('/nowhere', '')
+    link._socket = ours
+    assert link._ask(_wire.v1('LocalRequest')(release={'lease': 'x'})) is None
+    assert link._why == 'not you'
+    link.close()
 
 
 def test_allocations_that_cannot_be(shared):

@@ -104,6 +104,11 @@ def test_arrays_without_scipy():
     assert _matrix.take(([1.0, 2.0], [0, 1], [0, 1, 2])).values.tolist() == [1, 2]
 
 
+def test_room_behind_the_last_entry():
+    taken = _matrix.take((np.array([1.0, 2.0, 9.0, 9.0]), np.array([0, 1, 7, 7]), np.array([0, 1, 2])))
+    assert taken.values.tolist() == [1, 2] and taken.pattern.indices.tolist() == [0, 1]
+
+
 def broken(indices=None, indptr=None):
     a = poisson(3)
     return (a.data, a.indices if indices is None else indices, a.indptr if indptr is None else indptr)
@@ -121,6 +126,9 @@ def broken(indices=None, indptr=None):
     (broken(indices=poisson(3).indices + 5), 'INDEX_OUT_OF_RANGE', 'outside'),
     (broken(indices=poisson(3).indices.astype(np.int64) + 2**32), 'INDEX_OUT_OF_RANGE', 'outside'),
     (broken(indices=poisson(3).indices - 1), 'INDEX_OUT_OF_RANGE', 'outside'),
+    ((np.ones(1), [[0]], [0, 1]), 'SIZE_MISMATCH', 'shape (1, 1)'),
+    ((np.ones(1), [0.0], [0, 1]), 'BAD_MATRIX', 'float64'), ((['a'], [0], [0, 1]), 'BAD_MATRIX', 'type <U1'),
+    (([1.0], [0, 0], [0, 2]), 'SIZE_MISMATCH', 'stored'),
     (broken(indptr=poisson(3).indptr[::-1]), 'BAD_POINTERS', 'never fall'),
     (broken(indptr=poisson(3).indptr * 2), 'SIZE_MISMATCH', 'entries'),
     (broken(indptr=poisson(3).indptr * 1.0), 'BAD_POINTERS', 'whole numbers'),

@@ -97,5 +97,9 @@ def test_defaults_of_an_iteration():
     header = _wire.v1('SolveHeader')()
     _options.fill_header(header, {})
     assert (header.method, header.rtol, header.max_iterations) == (1, 1e-8, 0)
-    with pytest.raises(spaid.InputError, match='rtol'):
-        _options.fill_header(header, {'rtol': 0})
+    for none in ({'rtol': 0}, {'rtol': 0, 'atol': 0}):
+        with pytest.raises(spaid.InputError, match='rtol'):
+            _options.fill_header(header, none)
+    absolute = _wire.v1('SolveHeader')()
+    _options.fill_header(absolute, {'rtol': 0, 'atol': 1e-3})
+    assert (absolute.rtol, absolute.atol) == (0, 1e-3)

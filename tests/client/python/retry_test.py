@@ -89,6 +89,11 @@ def test_max_attempts_and_deadline():
     assert caught.value.reason == 'TIMEOUT'
 
 
+    want, _ = wanted()
+    with pytest.raises(SpaidError, match='timeout of'):
+        drive(_procedures.solve_stored(call, 'm1', 4, want), [])
+
+
 def test_a_delete_is_not_repeated_where_it_may_have_been_done():
     with pytest.raises(SpaidError):
         drive(_procedures.delete(call_of(), 'Matrix', 'matrices/1'), [LOST])
@@ -173,6 +178,58 @@ def test_a_system_that_keeps_being_lost_gives_up():
         answers += [uploaded(f'm{k}'), gone(f'm{k}')]
     with pytest.raises(SpaidError, match='gone'):
         drive(state.solve(call_of(), want, follow), answers)
+
+
+def queued(job):
+    def answer(effect):
+        if job:
+            effect.take(_wire.v1('SolveResponse')(job={'number': 1, 'queued': {'job': job}}).SerializeToString())
+            assert effect.enough
+    return answer
+
+
+def test_a_job_whose_matrix_was_lost():
+    state = _system.SystemState(poisson(2), '')
+    want, _ = wanted()
+    asked, follower = drive(state.start_solve(call_of(), want),
+                            [uploaded('m1'), gone('m1'), uploaded('m2'), queued('jobs/1')])
+    assert follower.job == 'jobs/1' and state.matrix == 'm2'
+    with pytest.raises(SpaidError, match='gone'):
+        drive(state.start_solve(call_of(), want), [gone('another')])
+    with pytest.raises(SpaidError, match='without a job'):
+        drive(state.start_solve(call_of(), want), [queued('')])
+    with pytest.raises(SpaidError, match='x'):  # it may have been made: no second one is
+        drive(state.start_solve(call_of(), want), [LOST])
+
+
+def test_a_system_keeps_few_preconditioners():
+    state = _system.SystemState(poisson(2), '')
+    for k in range(1, 40):
+        want, follow = wanted(engine='afsai', options={'k_max': k})
+        drive(state.solve(call_of(), want, follow), [solved('m', f'p{k}')])
+    assert len(state._kept) == 16 and {kept.handle for kept in state._kept.values()} == {f'p{k}' for k in range(24, 40)}
+
+
+def test_orders_are_remembered_and_forgotten():
+    core = _core.Core(_core.Settings('nowhere:1'))
+    for k in range(5000):
+        core.remember_order(f'm{k}', k)
+    assert core.order('m4999') == 4999 and core.order('m0') is None
+
+
+def test_a_handle_of_elsewhere_is_asked_for_once():
+    from spaid import _requests
+    import numpy as np
+    call = call_of()
+    matrix = _wire.v1('GetMatrixResponse')(matrix={'name': 'm1', 'n': 4})
+
+    def kwargs():
+        return dict(x0=None, engine=None, preconditioner=None, reuse='', reuse_factor=None, null_space='auto',
+                    null_vectors=None, out=None, omit_solution=False, work=_procedures.Work(), options={})
+    asked, _ = drive(_requests.solve(call, 'm1', np.ones(4), kwargs()), [matrix, solved('m1')])
+    assert kinds(asked) == ['Unary', 'Solve']
+    asked, _ = drive(_requests.solve(call, 'm1', np.ones(4), kwargs()), [solved('m1')])
+    assert kinds(asked) == ['Solve']
 
 
 def test_lists_without_an_end():

@@ -44,6 +44,11 @@ def test_chunks_of_protobuf_are_read(offset, checksum):
     assert _wire.chunk_of(view).data == b'12345678' and _wire.chunk_of(view).crc32 == checksum
 
 
+def test_a_chunk_with_fields_of_a_later_version():
+    chunk = _wire.chunk_of(memoryview(b'\x08\x03\x1a\x01x' + b'\x32\x01y' + b'\x38\x05'))
+    assert chunk.kind == 3 and chunk.data == b'x'
+
+
 @pytest.mark.parametrize('raw', [b'\x80', b'\x1a\x05ab', b'\x1a', b'\x0b', b'\xff' * 11, b'\x25\x01', b'\x21\0\0'])
 def test_broken_bytes_are_an_error(raw):
     with pytest.raises(_wire.DecodeError):
@@ -102,7 +107,8 @@ def test_errors_have_what_the_details_say():
                                                 metadata={'limit': '512', 'actual': '600'})
     request = _wire.message('google.rpc.BadRequest')(field_violations=[{'field': 'spec.fsai.k_max'}])
     retry = _wire.message('google.rpc.RetryInfo')(retry_delay={'seconds': 2, 'nanos': 500_000_000})
-    error = errors.from_status(3, 'k_max = 600', details(info, request, retry), 'here:1')
+    other = _wire.message('google.rpc.Status')()  # of a kind that says nothing to us
+    error = errors.from_status(3, 'k_max = 600', details(other, info, request, retry), 'here:1')
     assert (error.code, error.reason, error.field) == (spaid_code('INVALID_ARGUMENT'), 'BAD_FSAI_OPTION',
                                                        'spec.fsai.k_max')
     assert error.metadata == {'actual': '600', 'limit': '512'} and error.retry_after == 2.5

@@ -314,11 +314,10 @@ class Download(Stream):
     method = '/spaid.v1.PreconditionerService/DownloadPreconditioner'
     chunk_field = 2
 
-    def __init__(self, request: Any, known: Csc | None) -> None:
+    def __init__(self, request: Any) -> None:
         super().__init__()
         self.response = _wire.v1('DownloadPreconditionerResponse')
         self._first.append(request.SerializeToString())
-        self._known = known
         self._sink: CscSink | None = None
 
     def chunk(self, chunk: _wire.Chunk) -> list[Progress]:
@@ -331,7 +330,7 @@ class Download(Stream):
         if message.WhichOneof('event') == 'header':
             if self._sink is not None:
                 raise violation('a second header of the result')
-            self._sink = CscSink(message.header, self._known)
+            self._sink = CscSink(message.header, None)
         return []
 
     def result(self) -> Csc:

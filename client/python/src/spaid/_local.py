@@ -336,10 +336,6 @@ class Placed(NamedTuple):
     solution_place: Any = None
     stage: Stage | None = None
 
-    @property
-    def all_shared(self) -> bool:
-        return all(a.place is not None for a in self.arrays if a.size)
-
     def done(self) -> None:
         """The call ended well."""
         if self.stage is not None:

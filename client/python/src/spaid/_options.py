@@ -182,6 +182,5 @@ def split(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
 def fill_header(header: Any, options: Mapping[str, Any]) -> None:
     """Sets the options of an iteration in a SolveHeader, with this client's defaults."""
     for name, value in {'method': 'auto', 'rtol': 1e-8, **options}.items():
-        set_option(header, solve_options()[name], value)
-    if header.rtol == 0 and header.atol == 0:
-        raise bad('BAD_OPTION', 'rtol', 'and atol are 0; one must be more')
+        if name != 'rtol' or value != 0 or not options.get('atol'):  # 0 beside atol: that alone counts
+            set_option(header, solve_options()[name], value)

@@ -284,11 +284,9 @@ def start_build(call: Call, matrix: str, spec: Any, work: Work) -> Procedure[tup
     return one.follower, read(PreconditionerInfo, one.result()[0].preconditioner).name
 
 
-def download(call: Call, name: str, known: Csc | None = None) -> Procedure[Csc]:
+def download(call: Call, name: str) -> Procedure[Csc]:
     request = _wire.v1('DownloadPreconditionerRequest')(name=name, value_type=1)
-    if known is not None:
-        request.known_pattern = _digest.pattern_digest(known.pattern())
-    one = yield from attempts(call, lambda: Download(request, known if request.known_pattern else None), Repeat.SAFE)
+    one = yield from attempts(call, lambda: Download(request), Repeat.SAFE)
     return one.result()
 
 
