@@ -29,7 +29,7 @@ def upload(digest=True, values_alone=False, a=A, chunk_bytes=1 << 20):
 
 
 def sent(call):
-    """What it sends until it waits: ('header', header) or (kind, offset, array)."""
+    """All that it sends until it waits: ('header', header) or (kind, offset, array)."""
     found = []
     while not isinstance(item := call.next(), Feed):
         request = _wire.v1('UploadMatrixRequest').FromString(item)

@@ -1,4 +1,4 @@
-"""What the tests of the Python client share: the real daemon on a free port, and matrices."""
+"""Shared by the tests of the Python client: the real daemon on a free port, and matrices."""
 
 import contextlib
 import os

@@ -61,7 +61,7 @@ def test_the_axes_have_the_histories(example, results):
 
 
 def pixels_of(picture, colour):
-    """Where the picture has a colour, (row, column), but for what is mixed at edges."""
+    """Places where the picture has a colour, (row, column), but for what is mixed at edges."""
     return np.argwhere(np.abs(picture[:, :, :3] - np.array(colour)).max(axis=2) < 0.02)
 
 

@@ -318,7 +318,7 @@ def test_a_socket_that_never_answers(tmp_path, monkeypatch):
 
 
 def test_a_socket_that_hangs_up_at_once(tmp_path):
-    """What it said before can be read after all."""
+    """Its last word can be read after all."""
     refusal = _wire.v1('LocalReply')(error={'code': 7, 'message': 'not you'}).SerializeToString()
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     theirs.send(refusal)

@@ -1,4 +1,4 @@
-"""What is delivered: the wheel and the sdist, built offline from a clean checkout, twice the same; types; versions."""
+"""The delivery: the wheel and the sdist, built offline from a clean checkout, twice the same; types; versions."""
 
 import filecmp
 import os
@@ -29,7 +29,7 @@ def run(*words, cwd=None, **env):
 
 @pytest.fixture(scope='module')
 def checkout(tmp_path_factory):
-    """What git knows of the parts that a wheel is made of, and nothing else."""
+    """The files that git knows, of the parts that a wheel is made of."""
     folder = tmp_path_factory.mktemp('checkout')
     listed = subprocess.run(['git', '-C', SOURCE, 'ls-files', 'client/python', 'proto', 'LICENSE', 'CMakeLists.txt'],
                             check=False, text=True, stdout=subprocess.PIPE)

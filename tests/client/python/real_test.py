@@ -16,7 +16,7 @@ from problems import residual
 FOLDER = os.environ.get('SPAID_MATRICES', '')
 FILES = sorted(p for p in pathlib.Path(FOLDER).glob('*.mtx.gz') if '_rhs' not in p.name) if FOLDER else []
 pytestmark = pytest.mark.skipif(not FILES, reason='SPAID_MATRICES names no folder of matrices')
-# What is singular to rounding, so that solutions say nothing (README.md of the folder): residuals alone are compared.
+# Singular to rounding (README.md of the folder), so that solutions say nothing: residuals alone are compared.
 SINGULAR = {'saylr3', 'laser', 'bcsstm03', 'plat1919'}
 
 
@@ -61,7 +61,7 @@ def test_it_is_solved_as_by_scipy(client, problem):
     exact = direct(a, b)
     if exact is None or name in SINGULAR:
         return
-    # Of two x with residuals r and s, |x - y| <= |A⁻¹| |r - s|; |A⁻¹| as SciPy's LU has it.
+    # Two solutions x and y with residuals r and s: |x - y| <= |A⁻¹| |r - s|; |A⁻¹| as SciPy's LU has it.
     lu = sla.splu(a.tocsc())
     n = a.shape[0]
     inverse = sla.LinearOperator(a.shape, matvec=lu.solve, rmatvec=lambda v: lu.solve(v, 'T'))
@@ -71,8 +71,7 @@ def test_it_is_solved_as_by_scipy(client, problem):
 
 
 def test_m_serves_scipys_solvers(client, problem):
-    """Where SciPy's solver with M ends well, x is a solution; and M never makes of an ordinary SPD matrix one that it
-    cannot solve."""
+    """If SciPy's solver with M ends well, x is a solution; and what the daemon says of M is so."""
     name, a, b = problem
     definite = client.upload(a).diagnosis
     symmetric = definite.numerically_symmetric and definite.zero_diagonal.count == 0 and (

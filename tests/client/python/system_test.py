@@ -74,7 +74,7 @@ def test_an_explicit_m_is_an_operator(client):
     assert np.allclose(m.matvec(x), dense @ x) and np.allclose(m.rmatvec(x), dense.T @ x)
     assert np.allclose(m.matmat(block), dense @ block) and np.allclose(m.rmatmat(block), dense.T @ block)
     assert np.allclose(m @ x, dense @ x) and np.allclose(m.T @ x, dense.T @ x) and np.allclose(m.H @ block, dense.T @ block)
-    # What the daemon says of M is so: ‖AM − I‖, and its density.
+    # The daemon's figures of M are so: ‖AM − I‖, and its density.
     assert np.isclose(np.linalg.norm(a.toarray() @ dense - np.eye(n)), m.quality.residual_frobenius)
     assert np.isclose(m.matrix.nnz / a.nnz, m.quality.density) and 'static-spai' in repr(m)
 

@@ -24,7 +24,7 @@ MAX_RHS = 1024
 
 
 class Feed(enum.Enum):
-    """What there is to send, where it is no request."""
+    """The answer to "what next?", where it is no request."""
 
     LATER = 1  # nothing until the server has said something
     END = 2  # no more

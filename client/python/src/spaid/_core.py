@@ -1,4 +1,4 @@
-"""What a client is made of, whatever drives it: its settings, and the calls that it makes of attempts.
+"""The inside of a client, whatever drives it: its settings, and the calls that it makes of attempts.
 
 A procedure is a generator: it yields a Unary, a Stream or a Sleep, which a driver runs, and gets the answer of a
 Unary, or a SpaidError where it failed. What it returns is the result of the call.
@@ -41,7 +41,7 @@ Procedure = Generator[Effect, Any, _T]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Of a client; see spaid.Client."""
+    """A client's; see spaid.Client."""
 
     address: str
     token: str = ''
@@ -83,7 +83,7 @@ class Settings:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Of every call."""
+        """Sent with every call."""
         pairs = []
         if self.token:
             pairs.append(('authorization', f'Bearer {self.token}'))
@@ -129,7 +129,7 @@ class Core:
 
 
 class Deadline:
-    """Of one call of the user, over all its attempts; seconds, or None."""
+    """The end of one call of the user, over all its attempts; seconds, or None."""
 
     def __init__(self, timeout: float | None = None) -> None:
         if timeout is not None and (isinstance(timeout, bool) or not timeout > 0):

@@ -51,7 +51,7 @@ def _memfd(size: int) -> int:
 
 
 class _Segment:
-    """What the link knows of a memfd; the memory itself belongs to the arrays on it."""
+    """A memfd as the link knows it; the memory itself belongs to the arrays on it."""
 
     def __init__(self, fd: int, begin: int, size: int) -> None:
         self.fd, self.begin, self.size = fd, begin, size
@@ -287,7 +287,7 @@ def _padded(size: int) -> int:
 
 
 class StagePool:
-    """Segments that are kept from call to call: the first use of memory costs as much as sending it, the second a tenth.
+    """Segments that are kept from call to call: first use of memory costs about as much as sending it does.
     Thread-safe. limit: bytes of all of them."""
 
     def __init__(self, link: LocalLink, limit: int) -> None:

@@ -89,8 +89,8 @@ def _index(array: Any, limit: int, field: str) -> npt.NDArray[np.int64]:
     outside = (taken < 0) | (taken >= limit)
     if outside.any():
         first = int(np.argmax(outside))
-        raise InputError(Code.INVALID_ARGUMENT, 'INDEX_OUT_OF_RANGE', f'{field}: entry {first} is {taken[first]}, outside '
-                         f'0 .. {limit - 1}', field, {'index': str(first)})
+        raise InputError(Code.INVALID_ARGUMENT, 'INDEX_OUT_OF_RANGE', f'{field}: entry {first} is {taken[first]}, '
+                         f'outside 0 .. {limit - 1}', field, {'index': str(first)})
     return taken.astype(np.int64, copy=False)
 
 
@@ -106,7 +106,7 @@ def _order_of(shape: Any) -> int:
 
 
 def _compressed(n: int, by_rows: bool, indptr: Any, indices: Any) -> Pattern:
-    """Of CSR or CSC, which need not be sorted."""
+    """The pattern of CSR or CSC, which need not be sorted."""
     pointers = np.asarray(indptr)
     if pointers.shape != (n + 1,) or pointers.dtype.kind not in 'iu':
         raise bad('BAD_POINTERS', 'indptr', f'has shape {pointers.shape} and type {pointers.dtype}; n + 1 = '
@@ -141,7 +141,7 @@ def _index_32(indices: Array, n: int) -> npt.NDArray[np.int32]:
 
 
 def _sorted(n: int, by_rows: bool, major: npt.NDArray[np.int64], minor: npt.NDArray[np.int64]) -> Pattern:
-    """Of entries in any order, duplicates to be summed."""
+    """The pattern of entries in any order, duplicates to be summed."""
     given = int(major.size)
     order = np.lexsort((minor, major)).astype(np.int64, copy=False)
     major, minor = major[order], minor[order]

@@ -18,7 +18,7 @@ _YEAR = 366 * 24 * 3600.0
 
 
 class _Place(NamedTuple):
-    """Where an option of a spec stands: in a message of PreconditionerSpec, or in that itself (None)."""
+    """The place of an option of a spec: in a message of PreconditionerSpec, or in that itself (None)."""
 
     message: Any
     option: _wire.Option
@@ -156,7 +156,7 @@ def spec_of(engine: str, options: Mapping[str, Any]) -> Any:
             engines = sorted({e for p in places for e in p.engines})
             raise bad('BAD_OPTION', name,
                       f'is not read by engine {name_of_engine}, but by {", ".join(engines)}')
-        # What stands in the spec itself is not said once more in a message of it.
+        # An option of the spec itself is not said once more in a message of it.
         for place in [p for p in readers if p.message is None] or readers:
             target = spec if place.message is None else getattr(spec, place.message.name)
             set_option(target, place.option, value)

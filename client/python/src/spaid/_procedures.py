@@ -26,7 +26,7 @@ _MAX_UPLOADS = 2  # of one matrix in one call: the first, and once more where th
 
 
 class Work(NamedTuple):
-    """What builds and solves have besides: limits of the job in seconds, its priority."""
+    """The part that builds and solves share: limits of the job in seconds, its priority."""
 
     priority: str = 'normal'
     max_queue: Any = None
@@ -50,7 +50,7 @@ class Source(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """What a solve is asked for, checked. spec or preconditioner. b, guess, null_vectors by columns."""
+    """A solve that is asked for, checked. spec or preconditioner. b, guess, null_vectors by columns."""
 
     b: Array
     spec: Any = None
@@ -98,7 +98,7 @@ def _upload(call: Call, shared: bool, a: Sparse, label: str, same_pattern_as: st
     header.same_pattern_as = same_pattern_as
     if same_pattern_as:
         arrays = arrays[2:]
-    # Where all arrays are shared already, the server's copy costs less than asking whether it has them.
+    # If all arrays are shared already, the server's copy costs less than asking whether it has them.
     in_place = shared and call.core.link.wanted and all(
         call.core.link.find(o.kind, o.array) is not None for o in arrays if o.size)
     asks = settings.send_digests and _digest.available() and not same_pattern_as and not in_place
@@ -338,7 +338,8 @@ def server_info(call: Call) -> Procedure[ServerInfo]:
 
 
 _LISTS = {'Matrices': ('Matrix', 'matrices', MatrixInfo),
-          'Preconditioners': ('Preconditioner', 'preconditioners', PreconditionerInfo), 'Jobs': ('Job', 'jobs', JobInfo)}
+          'Preconditioners': ('Preconditioner', 'preconditioners', PreconditionerInfo),
+          'Jobs': ('Job', 'jobs', JobInfo)}
 
 
 def listed(call: Call, what: str, **filters: Any) -> Procedure[list[Any]]:

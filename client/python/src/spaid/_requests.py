@@ -48,7 +48,7 @@ def need_scipy() -> None:
 
 
 def handle_of(preconditioner: Any) -> str:
-    """Of a Preconditioner, a PreconditionerInfo or a string."""
+    """Returns the handle of a Preconditioner, of a PreconditionerInfo, or a string."""
     for name in ('handle', 'name'):
         preconditioner = getattr(preconditioner, name, preconditioner)
     if not isinstance(preconditioner, str) or not preconditioner:
@@ -123,7 +123,8 @@ def start_build_system(call: Call, state: SystemState, engine: str, options: Map
     return follower
 
 
-def estimate_system(call: Call, state: SystemState, engine: str, options: Mapping[str, Any]) -> Procedure[BuildEstimate]:
+def estimate_system(call: Call, state: SystemState, engine: str,
+                    options: Mapping[str, Any]) -> Procedure[BuildEstimate]:
     handle = yield from state.stored(call)
     return (yield from _procedures.estimate(call, handle, _options.spec_of(engine, options)))
 

@@ -52,8 +52,8 @@ class SystemState:
             return
         taken = _matrix.take(values)
         if taken.pattern.n != self.n:
-            raise bad('SIZE_MISMATCH', 'values', f'are of a matrix of {taken.pattern.n} rows, not {self.n}; make another '
-                      'system for it')
+            raise bad('SIZE_MISMATCH', 'values', f'are of a matrix of {taken.pattern.n} rows, not {self.n}; make '
+                      'another system for it')
         if taken.pattern.same_as(self.a.pattern):
             taken = Sparse(taken.pattern._replace(pointers=self.a.pattern.pointers, indices=self.a.pattern.indices),
                            taken.values)

@@ -129,7 +129,7 @@ def option_of(field: Any) -> Option | None:
 
 
 def _prefix(enum: Any) -> str:
-    """What the names of an enum's values begin with: LOCAL_SOLVER_ of LOCAL_SOLVER_UNSPECIFIED."""
+    """The beginning of the names of an enum's values: LOCAL_SOLVER_ of LOCAL_SOLVER_UNSPECIFIED."""
     return str(enum.values_by_number[0].name).removesuffix('UNSPECIFIED')
 
 

@@ -11,7 +11,7 @@ call, and so its job. A callback may be a coroutine function, too.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from spaid._operator import Preconditioner
 
 __all__ = ['Client', 'Job', 'System']
+_T = TypeVar('_T')
 
 
 class Client:
@@ -59,13 +60,13 @@ class Client:
     def _call(self, timeout: float | None) -> Call:
         return Call(self._driver.core, Deadline(timeout))
 
-    async def _run(self, call: Call, procedure: Procedure[Any], callback: Callback | None = None) -> Any:
+    async def _run(self, call: Call, procedure: Procedure[_T], callback: Callback | None = None) -> _T:
         return await self._driver.run(procedure, call.deadline, callback)
 
     async def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """The server's version, devices, limits and queue, and who it takes the caller for."""
         call = self._call(timeout)
-        return await self._run(call, _procedures.server_info(call))  # type: ignore[no-any-return]
+        return await self._run(call, _procedures.server_info(call))
 
     async def local_status(self) -> LocalStatus:
         """Whether arrays are shared with the daemon, and if not, why; asks it."""
@@ -90,23 +91,23 @@ class Client:
         kwargs = dict(x0=x0, engine=engine, preconditioner=preconditioner, reuse=reuse, reuse_factor=reuse_factor,
                       null_space=null_space, null_vectors=null_vectors, out=out, omit_solution=omit_solution,
                       work=_procedures.Work(priority, max_queue, max_run), options=options)
-        return await self._run(call, _requests.solve(call, a, b, kwargs), callback)  # type: ignore[no-any-return]
+        return await self._run(call, _requests.solve(call, a, b, kwargs), callback)
 
     async def upload(self, a: Any, *, label: str = '', timeout: float | None = None,
                      callback: Callback | None = None) -> MatrixInfo:
         """As spaid.Client.upload."""
         call = self._call(timeout)
-        return await self._run(call, _procedures.upload_matrix(call, _matrix.take(a), label), callback)  # type: ignore[no-any-return]
+        return await self._run(call, _procedures.upload_matrix(call, _matrix.take(a), label), callback)
 
     async def matrix(self, handle: str, *, timeout: float | None = None) -> MatrixInfo:
         """Describes a stored matrix."""
         call = self._call(timeout)
-        return await self._run(call, _procedures.matrix_info(call, handle))  # type: ignore[no-any-return]
+        return await self._run(call, _procedures.matrix_info(call, handle))
 
     async def matrices(self, *, timeout: float | None = None) -> list[MatrixInfo]:
         """All stored matrices, newest first."""
         call = self._call(timeout)
-        return await self._run(call, _procedures.listed(call, 'Matrices'))  # type: ignore[no-any-return]
+        return await self._run(call, _procedures.listed(call, 'Matrices'))
 
     async def delete_matrix(self, handle: str, *, timeout: float | None = None) -> None:
         """Deletes a matrix; jobs that use it keep it until they end."""
@@ -117,12 +118,12 @@ class Client:
                              callback: Callback | None = None) -> Preconditioner:
         """Fetches a stored preconditioner as a LinearOperator (needs SciPy)."""
         call = self._call(timeout)
-        return await self._run(call, _requests.fetch(call, handle), callback)  # type: ignore[no-any-return]
+        return await self._run(call, _requests.fetch(call, handle), callback)
 
     async def preconditioners(self, *, timeout: float | None = None) -> list[PreconditionerInfo]:
         """All stored preconditioners, newest first."""
         call = self._call(timeout)
-        return await self._run(call, _procedures.listed(call, 'Preconditioners'))  # type: ignore[no-any-return]
+        return await self._run(call, _procedures.listed(call, 'Preconditioners'))
 
     async def delete_preconditioner(self, handle: str, *, timeout: float | None = None) -> None:
         """Deletes a preconditioner."""
@@ -136,7 +137,7 @@ class Client:
     async def jobs(self, state: str = '', *, timeout: float | None = None) -> list[JobInfo]:
         """As spaid.Client.jobs."""
         call = self._call(timeout)
-        return await self._run(call, _requests.jobs(call, state))  # type: ignore[no-any-return]
+        return await self._run(call, _requests.jobs(call, state))
 
 
 class System:
@@ -173,7 +174,7 @@ class System:
                       null_space=null_space, null_vectors=null_vectors, out=out, omit_solution=omit_solution,
                       work=_procedures.Work(priority, max_queue, max_run), options=options)
         async with self._lock:
-            return await self._client._run(  # type: ignore[no-any-return]
+            return await self._client._run(
                 call, _requests.solve_system(call, self._state, b, kwargs), callback)
 
     async def preconditioner(self, engine: str = 'auto', *, callback: Callback | None = None,
@@ -183,14 +184,14 @@ class System:
         call = self._client._call(timeout)
         work = _procedures.Work(priority, max_queue, max_run)
         async with self._lock:
-            return await self._client._run(  # type: ignore[no-any-return]
+            return await self._client._run(
                 call, _requests.build_system(call, self._state, engine, options, work), callback)
 
     async def estimate(self, engine: str = 'auto', *, timeout: float | None = None, **options: Any) -> BuildEstimate:
-        """What that build would take, counted from the pattern."""
+        """Estimates that build, counted from the pattern."""
         call = self._client._call(timeout)
         async with self._lock:
-            return await self._client._run(  # type: ignore[no-any-return]
+            return await self._client._run(
                 call, _requests.estimate_system(call, self._state, engine, options))
 
     async def start_solve(self, b: Any, *, x0: Any = None, engine: str | None = None, preconditioner: Any = None,
@@ -241,18 +242,18 @@ class Job:
         if not self.name:
             return JobEnd(await self.watch(), None, 'the job is a build')
         call = self._client._call(timeout)
-        return await self._client._run(call, _procedures.wait(call, self._follower), callback)  # type: ignore[no-any-return]
+        return await self._client._run(call, _procedures.wait(call, self._follower), callback)
 
     async def cancel(self, *, timeout: float | None = None) -> JobInfo:
         """Tells the job to stop; `wait` returns when it has, with its best iterate."""
         if not self.name:
             return await self.watch()
         call = self._client._call(timeout)
-        return await self._client._run(call, _procedures.cancel_job(call, self.name))  # type: ignore[no-any-return]
+        return await self._client._run(call, _procedures.cancel_job(call, self.name))
 
     async def info(self, *, timeout: float | None = None) -> JobInfo:
         """The job's present state."""
         if not self.name:
             return await self.watch()
         call = self._client._call(timeout)
-        return await self._client._run(call, _procedures.job_info(call, self.name))  # type: ignore[no-any-return]
+        return await self._client._run(call, _procedures.job_info(call, self.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,8 @@ from spaid.results import (BuildEstimate, JobEnd, JobInfo, LocalStatus, MatrixIn
 
 if TYPE_CHECKING:
     from spaid._operator import Preconditioner
+
+_T = TypeVar('_T')
 
 
 class Client:
@@ -65,13 +67,13 @@ class Client:
     def _call(self, timeout: float | None) -> Call:
         return Call(self._driver.core, Deadline(timeout))
 
-    def _run(self, call: Call, procedure: Procedure[Any], callback: Callback | None = None) -> Any:
+    def _run(self, call: Call, procedure: Procedure[_T], callback: Callback | None = None) -> _T:
         return self._driver.run(procedure, call.deadline, callback)
 
     def server_info(self, *, timeout: float | None = None) -> ServerInfo:
         """The server's version, devices, limits and queue, and who it takes the caller for."""
         call = self._call(timeout)
-        return self._run(call, _procedures.server_info(call))  # type: ignore[no-any-return]
+        return self._run(call, _procedures.server_info(call))
 
     def local_status(self) -> LocalStatus:
         """Whether arrays are shared with the daemon, and if not, why; asks it."""
@@ -107,23 +109,23 @@ class Client:
         kwargs = dict(x0=x0, engine=engine, preconditioner=preconditioner, reuse=reuse, reuse_factor=reuse_factor,
                       null_space=null_space, null_vectors=null_vectors, out=out, omit_solution=omit_solution,
                       work=_procedures.Work(priority, max_queue, max_run), options=options)
-        return self._run(call, _requests.solve(call, a, b, kwargs), callback)  # type: ignore[no-any-return]
+        return self._run(call, _requests.solve(call, a, b, kwargs), callback)
 
     def upload(self, a: Any, *, label: str = '', timeout: float | None = None,
                callback: Callback | None = None) -> MatrixInfo:
         """Stores A, or finds it by its digests without sending it; the handle is `name`."""
         call = self._call(timeout)
-        return self._run(call, _procedures.upload_matrix(call, _matrix.take(a), label), callback)  # type: ignore[no-any-return]
+        return self._run(call, _procedures.upload_matrix(call, _matrix.take(a), label), callback)
 
     def matrix(self, handle: str, *, timeout: float | None = None) -> MatrixInfo:
         """Describes a stored matrix. HANDLE_UNKNOWN, HANDLE_EVICTED."""
         call = self._call(timeout)
-        return self._run(call, _procedures.matrix_info(call, handle))  # type: ignore[no-any-return]
+        return self._run(call, _procedures.matrix_info(call, handle))
 
     def matrices(self, *, timeout: float | None = None) -> list[MatrixInfo]:
         """All stored matrices, newest first."""
         call = self._call(timeout)
-        return self._run(call, _procedures.listed(call, 'Matrices'))  # type: ignore[no-any-return]
+        return self._run(call, _procedures.listed(call, 'Matrices'))
 
     def delete_matrix(self, handle: str, *, timeout: float | None = None) -> None:
         """Deletes a matrix; jobs that use it keep it until they end."""
@@ -134,12 +136,12 @@ class Client:
                        callback: Callback | None = None) -> Preconditioner:
         """Fetches a stored preconditioner as a LinearOperator (needs SciPy)."""
         call = self._call(timeout)
-        return self._run(call, _requests.fetch(call, handle), callback)  # type: ignore[no-any-return]
+        return self._run(call, _requests.fetch(call, handle), callback)
 
     def preconditioners(self, *, timeout: float | None = None) -> list[PreconditionerInfo]:
         """All stored preconditioners, newest first."""
         call = self._call(timeout)
-        return self._run(call, _procedures.listed(call, 'Preconditioners'))  # type: ignore[no-any-return]
+        return self._run(call, _procedures.listed(call, 'Preconditioners'))
 
     def delete_preconditioner(self, handle: str, *, timeout: float | None = None) -> None:
         """Deletes a preconditioner."""
@@ -154,7 +156,7 @@ class Client:
         """The tenant's jobs, newest first; state: only those that are 'queued', 'running', 'succeeded', 'failed' or
         'cancelled'."""
         call = self._call(timeout)
-        return self._run(call, _requests.jobs(call, state))  # type: ignore[no-any-return]
+        return self._run(call, _requests.jobs(call, state))
 
 
 class System:
@@ -210,7 +212,7 @@ class System:
                       null_space=null_space, null_vectors=null_vectors, out=out, omit_solution=omit_solution,
                       work=_procedures.Work(priority, max_queue, max_run), options=options)
         with self._lock:
-            return self._client._run(  # type: ignore[no-any-return]
+            return self._client._run(
                 call, _requests.solve_system(call, self._state, b, kwargs), callback)
 
     def preconditioner(self, engine: str = 'auto', *, callback: Callback | None = None, timeout: float | None = None,
@@ -221,14 +223,14 @@ class System:
         call = self._client._call(timeout)
         work = _procedures.Work(priority, max_queue, max_run)
         with self._lock:
-            return self._client._run(  # type: ignore[no-any-return]
+            return self._client._run(
                 call, _requests.build_system(call, self._state, engine, options, work), callback)
 
     def estimate(self, engine: str = 'auto', *, timeout: float | None = None, **options: Any) -> BuildEstimate:
-        """What that build would take, counted from the pattern."""
+        """Estimates that build, counted from the pattern."""
         call = self._client._call(timeout)
         with self._lock:
-            return self._client._run(call, _requests.estimate_system(call, self._state, engine, options))  # type: ignore[no-any-return]
+            return self._client._run(call, _requests.estimate_system(call, self._state, engine, options))
 
     def start_solve(self, b: Any, *, x0: Any = None, engine: str | None = None, preconditioner: Any = None,
                     null_space: str = 'auto', null_vectors: Any = None, timeout: float | None = None,
@@ -296,18 +298,18 @@ class Job:
             assert self._follower.finished is not None
             return JobEnd(self._follower.finished, None, 'the job is a build')
         call = self._client._call(timeout)
-        return self._client._run(call, _procedures.wait(call, self._follower), callback)  # type: ignore[no-any-return]
+        return self._client._run(call, _procedures.wait(call, self._follower), callback)
 
     def cancel(self, *, timeout: float | None = None) -> JobInfo:
         """Tells the job to stop; `wait` returns when it has, with its best iterate."""
         if not self.name:
             return self.watch()
         call = self._client._call(timeout)
-        return self._client._run(call, _procedures.cancel_job(call, self.name))  # type: ignore[no-any-return]
+        return self._client._run(call, _procedures.cancel_job(call, self.name))
 
     def info(self, *, timeout: float | None = None) -> JobInfo:
         """The job's present state."""
         if not self.name:
             return self.watch()
         call = self._client._call(timeout)
-        return self._client._run(call, _procedures.job_info(call, self.name))  # type: ignore[no-any-return]
+        return self._client._run(call, _procedures.job_info(call, self.name))

@@ -1,4 +1,4 @@
-"""What calls return: frozen dataclasses whose fields have the names of the wire's messages.
+"""Results of calls: frozen dataclasses whose fields have the names of the wire's messages.
 
 Enums are strings, as spaidctl prints them: 'static-spai', 'max-iterations'. Times of a job are in milliseconds by
 the server's clock; moments are datetimes in UTC.
@@ -50,7 +50,7 @@ class Timings:
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What the server sees in a matrix (Diagnosis in proto/spaid/v1/matrix.proto)."""
+    """The server's description of a matrix (Diagnosis in proto/spaid/v1/matrix.proto)."""
 
     explicit_zeros: int
     structurally_symmetric: bool
@@ -188,7 +188,7 @@ class PreconditionerInfo:
 
 @dataclasses.dataclass(frozen=True)
 class BuildEstimate:
-    """What a build would take, counted from the pattern (EstimateBuildResponse in preconditioner.proto)."""
+    """The cost of a build, counted from the pattern (EstimateBuildResponse in preconditioner.proto)."""
 
     host_bytes: int
     device_bytes: int
@@ -227,7 +227,7 @@ class Rung:
 
 @dataclasses.dataclass(frozen=True)
 class Reuse:
-    """What became of the M of an earlier A: 'kept', 'rebuilt' or 'regrown', and why."""
+    """The fate of the M of an earlier A: 'kept', 'rebuilt' or 'regrown', and why."""
 
     decision: str
     reason: str
@@ -451,7 +451,7 @@ class SolveResult:
 
     @property
     def iterations(self) -> int:
-        """Of the right-hand side that took the most."""
+        """The most that a right-hand side took."""
         return max(o.iterations for o in self.outcomes)
 
     @property

@@ -34,8 +34,8 @@ def solve(a: Any, b: Any, x0: Any = None, *, tol: float | None = None, rtol: flo
     """
     shape = np.shape(b)
     if len(shape) == 2 and shape[1] != 1:
-        raise spaid.InputError(spaid.Code.INVALID_ARGUMENT, 'SIZE_MISMATCH', f'b: has shape {shape}; SciPy\'s convention '
-                               'is one right-hand side a call; for more there is spaid.solve', 'b')
+        raise spaid.InputError(spaid.Code.INVALID_ARGUMENT, 'SIZE_MISMATCH', f'b: has shape {shape}; SciPy\'s '
+                               'convention is one right-hand side a call; for more there is spaid.solve', 'b')
 
     def report(progress: Progress) -> None:
         if callback is not None:
