@@ -287,7 +287,7 @@ def _padded(size: int) -> int:
 
 
 class StagePool:
-    """Segments that are kept from call to call: first use of memory costs about as much as sending it does.
+    """Segments that are kept from call to call: the first use of memory costs about as much as sending it.
     Thread-safe. limit: bytes of all of them."""
 
     def __init__(self, link: LocalLink, limit: int) -> None:
