@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import types
 
 import numpy as np
 
@@ -27,6 +28,12 @@ def band(size, width=27):
     indices = (first[:, None] + np.arange(width)).astype(np.int32)
     data = np.where(indices == np.arange(n)[:, None], 2.0 * width, -1.0).ravel()
     return data, indices.ravel(), np.arange(n + 1) * np.int64(width)
+
+
+def columns(data, indices, indptr):
+    """A matrix by columns, as the C++ client sends it, on these very arrays."""
+    n = indptr.size - 1
+    return types.SimpleNamespace(format='csc', shape=(n, n), data=data, indices=indices, indptr=indptr)
 
 
 def seconds(call):
@@ -61,7 +68,7 @@ class Python:
         client = self.clients.get(way, self.clients['staged'])
         data, indices, indptr = self.shared if way == 'in place' else self.a
         data[0] = number
-        taken, info = seconds(lambda: client.upload((data, indices, indptr)))
+        taken, info = seconds(lambda: client.upload(columns(data, indices, indptr)))
         client.delete_matrix(info.name)
         return taken
 
@@ -74,7 +81,7 @@ class Python:
 
     def round(self, number):
         # The matrix of the C++ client's solves, which deletes it; solved once before, as there.
-        self.handle = self.clients['wire'].upload(self.diagonal).name
+        self.handle = self.clients['wire'].upload(columns(*self.diagonal)).name
         self.solve('wire')
         for k, way in enumerate(('wire', 'staged', 'in place')):
             self.times[f'upload {way}'].append(self.upload(way, 1000.0 + 3 * number + k))
