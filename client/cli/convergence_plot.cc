@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
 #include "client/cli/byte_file.h"
 #include "client/cli/output.h"
-#include "client/cli/printable.h"
 #include "client/cli/residual_series.h"
+#include "client/cli/xml.h"
 
 namespace spaid::cli {
 namespace {
@@ -29,64 +28,17 @@ constexpr const char* kRest = "#b4b4b4";
 constexpr std::array<const char*, kPlotLegend> kColors = {
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000", "#8c6d46"};
 
-std::string Number(double value) {
-  std::array<char, 32> text;
-  std::snprintf(text.data(), text.size(), "%.2f", value);
-  return text.data();
-}
-
-// Characters that XML may hold, each by itself; U+FFFD for what is none.
-std::vector<std::string> Characters(std::string_view text) {
-  std::vector<std::string> characters;
-  for (size_t at = 0; at < text.size();) {
-    const size_t size = CharacterBytes(text, at);
-    characters.emplace_back(size == 0 ? "\xEF\xBF\xBD" : text.substr(at, size));
-    at += std::max<size_t>(size, 1);
-  }
-  return characters;
-}
-
-std::string Escaped(const std::vector<std::string>& characters) {
-  std::string out;
-  for (const std::string& c : characters) {
-    if (c == "&") {
-      out += "&amp;";
-    } else if (c == "<") {
-      out += "&lt;";
-    } else if (c == ">") {
-      out += "&gt;";
-    } else if (c == "\"") {
-      out += "&quot;";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
-std::string Escaped(std::string_view text) { return Escaped(Characters(text)); }
-
-// The end of a long name: that is where a path has its file.
-std::string EscapedEnd(std::string_view text, size_t most) {
-  std::vector<std::string> characters = Characters(text);
-  if (characters.size() > most) {
-    characters.erase(characters.begin(), characters.end() - static_cast<int64_t>(most) + 1);
-    characters.insert(characters.begin(), "…");
-  }
-  return Escaped(characters);
-}
-
 // `content` is XML already; `more`: attributes.
 std::string Text(double x, double y, std::string_view content, std::string_view more) {
-  return "<text x=\"" + Number(x) + "\" y=\"" + Number(y) + "\" " + std::string(more) + ">" +
-         std::string(content) + "</text>\n";
+  return "<text x=\"" + Coordinate(x) + "\" y=\"" + Coordinate(y) + "\" " + std::string(more) +
+         ">" + std::string(content) + "</text>\n";
 }
 
 std::string Segment(double x0, double y0, double x1, double y1, std::string_view stroke,
                     std::string_view more = "") {
-  return "<line x1=\"" + Number(x0) + "\" y1=\"" + Number(y0) + "\" x2=\"" + Number(x1) +
-         "\" y2=\"" + Number(y1) + "\" stroke=\"" + std::string(stroke) + "\"" + std::string(more) +
-         "/>\n";
+  return "<line x1=\"" + Coordinate(x0) + "\" y1=\"" + Coordinate(y0) + "\" x2=\"" +
+         Coordinate(x1) + "\" y2=\"" + Coordinate(y1) + "\" stroke=\"" + std::string(stroke) +
+         "\"" + std::string(more) + "/>\n";
 }
 
 class Drawing {
@@ -124,11 +76,12 @@ class Drawing {
   static const char* ColorOf(size_t curve) { return curve < kPlotLegend ? kColors[curve] : kRest; }
 
   void Head() {
-    const std::string size = " width=\"" + Number(width_) + "\" height=\"" + Number(kHeight) + "\"";
+    const std::string size =
+        " width=\"" + Coordinate(width_) + "\" height=\"" + Coordinate(kHeight) + "\"";
     svg_ =
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n"
         "<svg xmlns=\"http://www.w3.org/2000/svg\"" +
-        size + " viewBox=\"0 0 " + Number(width_) + " " + Number(kHeight) +
+        size + " viewBox=\"0 0 " + Coordinate(width_) + " " + Coordinate(kHeight) +
         "\" role=\"img\" aria-labelledby=\"title desc\" font-family=\"system-ui, -apple-system, "
         "'Segoe UI', Roboto, 'Helvetica Neue', Arial, 'DejaVu Sans', sans-serif\" "
         "font-size=\"12\" fill=\"" +
@@ -171,9 +124,9 @@ class Drawing {
     svg_ += Segment(kLeft, kBottom, kRight, kBottom, kSoft);
     svg_ += Text((kLeft + kRight) / 2, kBottom + 41, "iteration", "text-anchor=\"middle\" " + soft);
     const double middle = (kTop + kBottom) / 2;
-    svg_ +=
-        Text(24, middle, "relative residual ‖b − Ax‖ / ‖b‖",
-             "text-anchor=\"middle\" transform=\"rotate(-90 24 " + Number(middle) + ")\" " + soft);
+    svg_ += Text(
+        24, middle, "relative residual ‖b − Ax‖ / ‖b‖",
+        "text-anchor=\"middle\" transform=\"rotate(-90 24 " + Coordinate(middle) + ")\" " + soft);
   }
 
   void Curve(const PlotCurve& curve, size_t index) {
@@ -204,7 +157,7 @@ class Drawing {
         continue;
       }
       if (in_line > 0) line += ' ';
-      line += Number(x) + "," + Number(Y(value));
+      line += Coordinate(x) + "," + Coordinate(Y(value));
       ++in_line;
       if (few && !off) marks += Circle(x, Y(value), 2.2, color, color);
     }
@@ -220,16 +173,16 @@ class Drawing {
 
   static std::string Circle(double x, double y, double radius, std::string_view stroke,
                             std::string_view fill) {
-    return "<circle cx=\"" + Number(x) + "\" cy=\"" + Number(y) + "\" r=\"" + Number(radius) +
-           "\" stroke=\"" + std::string(stroke) + "\" stroke-width=\"1.6\" fill=\"" +
-           std::string(fill) + "\"/>\n";
+    return "<circle cx=\"" + Coordinate(x) + "\" cy=\"" + Coordinate(y) + "\" r=\"" +
+           Coordinate(radius) + "\" stroke=\"" + std::string(stroke) +
+           "\" stroke-width=\"1.6\" fill=\"" + std::string(fill) + "\"/>\n";
   }
   static std::string ZeroMark(double x, const std::string& color) {
-    return "<path class=\"zero\" d=\"M" + Number(x - 5) + " " + Number(kBottom - 8) +
+    return "<path class=\"zero\" d=\"M" + Coordinate(x - 5) + " " + Coordinate(kBottom - 8) +
            "h10l-5 8z\" fill=\"" + color + "\"/>\n";
   }
   static std::string Cross(double x, const std::string& color) {
-    return "<path class=\"not-finite\" d=\"M" + Number(x - 5) + " " + Number(kTop) +
+    return "<path class=\"not-finite\" d=\"M" + Coordinate(x - 5) + " " + Coordinate(kTop) +
            "l10 10m0 -10l-10 10\" fill=\"none\" stroke=\"" + color + "\" stroke-width=\"2\"/>\n";
   }
 

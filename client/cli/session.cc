@@ -59,6 +59,11 @@ ProgressReporter::Mode Session::progress_mode() const {
   return ProgressReporter::ModeFor(args_.json || args_.quiet, stderr);
 }
 
+ProgressReporter::Mode Session::step_progress_mode() const {
+  const ProgressReporter::Mode mode = progress_mode();
+  return mode == ProgressReporter::Mode::kLines ? ProgressReporter::Mode::kNone : mode;
+}
+
 Error LocalError(std::string reason, std::string message) {
   Error error;
   error.code = Code::kInvalidArgument;

@@ -26,6 +26,8 @@ class Session {
   // Returns call options that use --admin-token if one is given.
   CallOptions AdminCall() const;
   ProgressReporter::Mode progress_mode() const;
+  // The same for many steps, each of which is announced by a line of its own in a pipe.
+  ProgressReporter::Mode step_progress_mode() const;
 
  private:
   GlobalArgs args_;

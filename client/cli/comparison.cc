@@ -1,0 +1,222 @@
+#include "client/cli/comparison.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/cli/convergence_plot.h"
+
+namespace spaid::cli {
+namespace {
+
+template <class T>
+bool Contains(const std::vector<T>& values, T value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Errors of one pair become its row; these end the whole comparison.
+bool EndsAll(const Error& error) {
+  return error.code == Code::kUnavailable || error.code == Code::kCancelled ||
+         error.code == Code::kDeadlineExceeded || error.code == Code::kUnauthenticated ||
+         error.code == Code::kPermissionDenied;
+}
+
+// CG needs a symmetric positive definite matrix; what can be seen of that without solving.
+bool MayBePositiveDefinite(const Diagnosis& d) {
+  return d.numerically_symmetric && d.missing_diagonal.count == 0 && d.zero_diagonal.count == 0 &&
+         d.negative_diagonal.count == 0;
+}
+
+// Whether a method takes the matrix and the engine's M, and is worth a line; `indefinite` once CG
+// has found the matrix to be so. An explicit M of a symmetric matrix is not symmetric, which
+// neither CG nor MINRES takes.
+bool Fits(Method method, const EngineTraits& engine, const Diagnosis& d, bool indefinite) {
+  switch (method) {
+    case Method::kCg:
+      return engine.for_cg && MayBePositiveDefinite(d);
+    case Method::kMinres:  // Jacobi of a diagonal that is not positive is no M for it
+      return MayBePositiveDefinite(d) ? engine.for_cg && indefinite
+                                      : d.numerically_symmetric && engine.engine == Engine::kNone;
+    case Method::kIdr:
+      return !d.numerically_symmetric;
+    case Method::kAuto:
+    case Method::kBicgstab:
+    case Method::kGmres:
+      break;
+  }
+  return true;
+}
+
+// All but AUTO, those last that need a positive definite matrix.
+std::vector<EngineTraits> Compared() {
+  std::vector<EngineTraits> engines;
+  for (const bool factored : {false, true}) {
+    for (const EngineTraits& engine : kEngines) {
+      if (engine.factored == factored && engine.engine != Engine::kAuto) engines.push_back(engine);
+    }
+  }
+  return engines;
+}
+
+}  // namespace
+
+Expected<ComparedSystem> ReadSystem(Session& session, const CompareArgs& args) {
+  ComparedSystem system;
+  auto source = OpenMatrix(args.matrix, false);
+  if (!source.ok()) return source.error();
+  system.source = *std::move(source);
+  auto base = ResolveSpec(session, args.engine);
+  if (!base.ok()) return base.error();
+  system.base = *std::move(base);
+  return system;
+}
+
+std::optional<Error> StoreSystem(Session& session, const CompareArgs& args,
+                                 ComparedSystem& system) {
+  auto server = session.client.GetServerInfo(session.Call());
+  if (!server.ok()) return server.error();
+  system.server = *std::move(server);
+  ProgressReporter reporter(session.progress_mode(), stderr);
+  const MatrixSource& source = system.source;
+  auto matrix = source.local
+                    ? session.client.Upload(*source.local, source.label, session.Call({}, reporter))
+                    : session.client.GetMatrix(source.handle, session.Call());
+  reporter.Clear();
+  if (!matrix.ok()) return matrix.error();
+  system.matrix = *std::move(matrix);
+  if (system.pattern_only) return std::nullopt;
+  const int64_t n = system.matrix.n;
+  auto b = MakeRhs(source, n, {.rhs = args.rhs, .seed = args.seed, .count = 1});
+  if (!b.ok()) return b.error();
+  if (static_cast<int64_t>(b->size()) != n) {
+    return LocalError("RHS_COUNT", args.rhs + ": compare takes one right-hand side");
+  }
+  system.b = *std::move(b);
+  return std::nullopt;
+}
+
+std::optional<Error> Comparison::Run() {
+  std::vector<PreconditionerSpec> specs;
+  for (const EngineTraits& engine : Compared()) {
+    const bool builds = engine.engine != Engine::kNone;
+    if (builds && !Contains(system_.server.engines, engine.engine)) continue;
+    if (engine.factored && !MayBePositiveDefinite(system_.matrix.diagnosis)) continue;
+    PreconditionerSpec spec = system_.base;
+    spec.engine = engine.engine;
+    if (!engine.has_power) {
+      specs.push_back(spec);
+      continue;
+    }
+    for (const int power : args_.powers) {
+      spec.pattern_power = power;
+      specs.push_back(spec);
+    }
+  }
+  for (const PreconditionerSpec& spec : specs) {
+    if (auto error = TryEngine(spec)) return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> Comparison::TryEngine(const PreconditionerSpec& spec) {
+  ComparedRow row;
+  row.spec = spec;
+  std::string handle;
+  if (TraitsOf(spec.engine).approximate) {
+    auto estimate = session_.client.Estimate(system_.matrix.name, spec, session_.Call());
+    if (!estimate.ok()) return Refused(std::move(row), estimate.error());
+    if (estimate->predicted_ms > args_.max_setup_s * 1000) {
+      row.skipped = "left out: set-up predicted to take " + FormatMs(estimate->predicted_ms) +
+                    " (--max-setup)";
+      rows_.push_back(std::move(row));
+      return std::nullopt;
+    }
+  }
+  if (spec.engine != Engine::kNone) {
+    Announce(EngineText(spec));
+    auto built = session_.client.Build(system_.matrix.name, spec, false,
+                                       session_.Call(args_.limits, reporter_));
+    reporter_.Clear();
+    if (!built.ok()) return Refused(std::move(row), built.error());
+    const PreconditionerInfo& m = built->preconditioner;
+    handle = m.name;
+    // The set-up time of the build that made it, also if it existed already.
+    row.setup_ms = m.build_timings.setup_ms();
+    row.nnz_ratio = m.quality.density;
+    row.m = std::make_shared<const PreconditionerInfo>(m);
+  }
+  for (const Method method :
+       {Method::kCg, Method::kMinres, Method::kBicgstab, Method::kIdr, Method::kGmres}) {
+    if (!Contains(system_.server.methods, method) ||
+        !Fits(method, TraitsOf(spec.engine), system_.matrix.diagnosis, indefinite_)) {
+      continue;
+    }
+    ComparedRow pair = row;
+    pair.method = method;
+    if (auto error = TryMethod(std::move(pair), handle)) return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<Error> Comparison::TryMethod(ComparedRow row, const std::string& handle) {
+  SolveOptions options = args_.options;
+  options.engine = row.spec.engine;
+  options.preconditioner = handle;
+  options.method = *row.method;
+  options.omit_solution = true;
+  Announce(EngineText(row.spec) + ", " + std::string(Name(*row.method)));
+  auto solved = session_.client.Solve(system_.matrix.name, system_.b, options,
+                                      session_.Call(args_.limits, reporter_));
+  reporter_.Clear();
+  if (!solved.ok()) return Refused(std::move(row), solved.error());
+  if (solved->rhs.empty()) {
+    Error error = LocalError("NO_OUTCOME", "the server ended the solve without an outcome");
+    error.code = Code::kInternal;
+    return error;
+  }
+  row.solved = *std::move(solved);
+  if (row.solved->rhs.front().outcome == Outcome::kIndefinite) indefinite_ = true;
+  rows_.push_back(std::move(row));
+  return std::nullopt;
+}
+
+// One line for each step in a pipe; on a terminal the bar says it.
+void Comparison::Announce(const std::string& step) {
+  reporter_.SetPrefix(step + ": ");
+  if (session_.progress_mode() == ProgressReporter::Mode::kLines) session_.out.Note(step);
+}
+
+std::optional<Error> Comparison::Refused(ComparedRow row, const Error& error) {
+  if (EndsAll(error)) return error;
+  row.error = error;
+  rows_.push_back(std::move(row));
+  return std::nullopt;
+}
+
+int Comparison::Best() const {
+  int best = -1;
+  for (size_t k = 0; k < rows_.size(); ++k) {
+    if (rows_[k].converged() && (best < 0 || rows_[k].total_ms() < rows_[best].total_ms())) {
+      best = static_cast<int>(k);
+    }
+  }
+  return best;
+}
+
+std::vector<const ComparedRow*> Comparison::QuickestFirst() const {
+  std::vector<const ComparedRow*> rows;
+  for (const ComparedRow& row : rows_) {
+    if (row.solved) rows.push_back(&row);
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const ComparedRow* a, const ComparedRow* b) {
+    if (a->converged() != b->converged()) return a->converged();
+    return a->total_ms() < b->total_ms();
+  });
+  return rows;
+}
+
+std::string TitleOf(const ComparedRow& row, const SolveOptions& options) {
+  return EngineTitle(row.spec.engine, row.spec.pattern_power, row.spec.block_size) +
+         (row.method ? ", " + MethodTitle(*row.method, options) : "");
+}
+
+}  // namespace spaid::cli

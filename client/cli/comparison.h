@@ -1,0 +1,81 @@
+// Solves one system with every engine and method that fits: the rows of `spaidctl compare`, and of
+// a report.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/cli/arguments.h"
+#include "client/cli/progress.h"
+#include "client/cli/session.h"
+
+namespace spaid::cli {
+
+// What is compared on: the matrix here and on the server, and the right-hand side.
+struct ComparedSystem {
+  MatrixSource source;
+  bool pattern_only = false;  // the source has no values: nothing can be solved
+  PreconditionerSpec base;  // but for the engine and the power
+  ServerInfo server;
+  MatrixInfo matrix;
+  std::vector<double> b;
+};
+
+// Reads the matrix and the pattern of --pattern. Errors: those of OpenMatrix and ResolveSpec.
+Expected<ComparedSystem> ReadSystem(Session& session, const CompareArgs& args);
+// Asks what the server can, stores the matrix, makes the right-hand side. Errors: those of
+// MakeRhs, Client::Upload and Client::GetMatrix; RHS_COUNT.
+std::optional<Error> StoreSystem(Session& session, const CompareArgs& args, ComparedSystem& system);
+
+// One line of the table.
+struct ComparedRow {
+  PreconditionerSpec spec;
+  std::optional<Method> method;  // none: the engine itself did not work out
+  std::optional<SolveResult> solved;
+  std::optional<Error> error;  // refused, by the build or the solve
+  std::string skipped;         // why it was not tried
+  double setup_ms = 0;
+  double nnz_ratio = 0;
+  std::shared_ptr<const PreconditionerInfo> m;  // null: none was built
+
+  bool converged() const { return solved && solved->rhs.front().outcome == Outcome::kConverged; }
+  double total_ms() const { return setup_ms + (solved ? solved->timings.solve_ms : 0); }
+};
+
+// "static SPAI, p = 2, GMRES(50)".
+std::string TitleOf(const ComparedRow& row, const SolveOptions& options);
+
+// Runs the pairs, one after the other. Borrows all it is given.
+class Comparison {
+ public:
+  Comparison(Session& session, const CompareArgs& args, const ComparedSystem& system,
+             ProgressReporter& reporter)
+      : session_(session), args_(args), system_(system), reporter_(reporter) {}
+
+  // Fills rows(); returns an error that ends all. Those of one pair are told in its row.
+  std::optional<Error> Run();
+
+  const std::vector<ComparedRow>& rows() const { return rows_; }
+  // Returns the index of the quickest that converged; -1: none.
+  int Best() const;
+  // Returns the rows that were solved, those that converged before others, then by total time.
+  std::vector<const ComparedRow*> QuickestFirst() const;
+
+ private:
+  std::optional<Error> TryEngine(const PreconditionerSpec& spec);
+  std::optional<Error> TryMethod(ComparedRow row, const std::string& handle);
+  // One line for each step in a pipe; on a terminal the bar says it.
+  void Announce(const std::string& step);
+  std::optional<Error> Refused(ComparedRow row, const Error& error);
+
+  Session& session_;
+  const CompareArgs& args_;
+  const ComparedSystem& system_;
+  ProgressReporter& reporter_;
+  std::vector<ComparedRow> rows_;
+  bool indefinite_ = false;  // as a solve found
+};
+
+}  // namespace spaid::cli
