@@ -234,14 +234,8 @@ void AddJobControl(CLI::App& app, Arguments& args) {
   cancel->add_option("job", args.cancel.job, "Name of the job")->required()->type_name("JOB");
 }
 
-void AddCompare(CLI::App& app, Arguments& args) {
-  CompareArgs& c = args.compare;
-  CLI::App* sub =
-      AddCommand(app, args, Command::kCompare, "compare",
-                 "Solve with every engine and method that fits; one table, the best total marked",
-                 "  spaidctl compare A.mtx\n"
-                 "  spaidctl compare gallery:convdiff:30 --powers=1 --rhs=ones\n"
-                 "Exit codes: 0 at least one converged, 3 none did, 1 error, 2 wrong usage.");
+// Adds the matrix and what is compared on it.
+void AddComparison(CLI::App* sub, CompareArgs& c) {
   AddMatrix(sub, c.matrix);
   sub->add_option("--powers", c.powers, "Pattern powers of static SPAI and FSAI to try")
       ->delimiter(',')
@@ -253,7 +247,6 @@ void AddCompare(CLI::App& app, Arguments& args) {
       ->capture_default_str();
   sub->add_option("--seed", c.seed, "Seed of --rhs=random")->capture_default_str()->type_name("N");
   AddSolveFlags(sub, c.options, {"--rtol", "--max-iterations", "--restart"});
-  AddPlot(sub, c.plot);
   sub->add_option("--max-setup", c.max_setup_s,
                   "Leave out what the server predicts to build longer than this")
       ->check(Positive())
@@ -261,6 +254,43 @@ void AddCompare(CLI::App& app, Arguments& args) {
       ->capture_default_str();
   AddEngineFlags(sub, c.engine, {"--pattern-power", "--block-size", "--learned"});
   AddLimits(sub, c.limits);
+}
+
+void AddCompare(CLI::App& app, Arguments& args) {
+  CompareArgs& c = args.compare;
+  CLI::App* sub =
+      AddCommand(app, args, Command::kCompare, "compare",
+                 "Solve with every engine and method that fits; one table, the best total marked",
+                 "  spaidctl compare A.mtx\n"
+                 "  spaidctl compare gallery:convdiff:30 --powers=1 --rhs=ones\n"
+                 "Exit codes: 0 at least one converged, 3 none did, 1 error, 2 wrong usage.");
+  AddComparison(sub, c);
+  AddPlot(sub, c.plot);
+}
+
+void AddReport(CLI::App& app, Arguments& args) {
+  ReportArgs& r = args.report;
+  CLI::App* sub = AddCommand(
+      app, args, Command::kReport, "report",
+      "Write a page about a matrix and what solves it, to be sent around",
+      "  spaidctl report A.mtx --out=A.html\n"
+      "  spaidctl report A.mtx.gz --rhs=b.mtx --rtol=1e-10 -o A.html\n"
+      "  spaidctl report gallery:convdiff:30 --powers=1 --ritz-steps=100 --out=convdiff.html\n"
+      "The page is one file without scripts that fetches nothing: pattern, diagnosis, the\n"
+      "table of compare with its curves, AUTO's choice, quality and spectrum of each M, and the\n"
+      "command lines to repeat it. It needs the matrix itself, not its handle.\n"
+      "Exit codes: 0 at least one converged, 3 none did, 1 error, 2 wrong usage.");
+  AddComparison(sub, r.compare);
+  sub->get_option("--max-run")->default_str("60");
+  sub->add_option("-o,--out", r.out, "Write the page here (also .gz); -: standard output")
+      ->required()
+      ->type_name("FILE.html");
+  sub->add_option(
+         "--ritz-steps", r.ritz_steps,
+         "Steps of Lanczos or Arnoldi for the spectrum of A, and of A with each M; 0: none")
+      ->check(Whole(0, 200))
+      ->type_name("K")
+      ->capture_default_str();
 }
 
 void AddLocal(CLI::App& app, Arguments& args) {
@@ -296,6 +326,8 @@ void AddLocal(CLI::App& app, Arguments& args) {
 
 }  // namespace
 
+std::string_view Version() { return SPAID_VERSION; }
+
 std::unique_ptr<CLI::App> MakeApp(Arguments& args) {
   auto app = std::make_unique<CLI::App>(
       "spaidctl talks to spaid, the daemon that builds sparse approximate inverse preconditioners\n"
@@ -303,13 +335,14 @@ std::unique_ptr<CLI::App> MakeApp(Arguments& args) {
       "spaidctl");
   app->fallthrough();
   app->require_subcommand(1, 1);
-  app->set_version_flag("--version", "spaidctl " SPAID_VERSION);
+  app->set_version_flag("--version", "spaidctl " + std::string(Version()));
   app->get_formatter()->column_width(34);
   app->footer(
       "Start here:\n"
       "  spaidctl info                      is the daemon there, and what can it do?\n"
       "  spaidctl solve gallery:poisson     a first solve without any file\n"
       "  spaidctl compare A.mtx             which engine and method suit this matrix?\n"
+      "  spaidctl report A.mtx -o A.html    the same as a page for others\n"
       "  spaidctl solve --help              each command explains itself\n"
       "Exit codes: 0 done, 1 error, 2 wrong usage, 3 a solve that did not converge.");
   AddGlobals(*app, args.global);
@@ -319,6 +352,7 @@ std::unique_ptr<CLI::App> MakeApp(Arguments& args) {
   AddLists(*app, args);
   AddJobControl(*app, args);
   AddCompare(*app, args);
+  AddReport(*app, args);
   AddLocal(*app, args);
   return app;
 }

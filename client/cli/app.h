@@ -18,4 +18,7 @@ std::unique_ptr<CLI::App> MakeApp(Arguments& arguments);
 // with.
 std::optional<ExitCode> Parse(CLI::App& app, int argc, const char* const* argv);
 
+// Returns the version of spaidctl.
+std::string_view Version();
+
 }  // namespace spaid::cli

@@ -102,6 +102,13 @@ struct CompareArgs {
   std::string plot;
 };
 
+struct ReportArgs {
+  ReportArgs() { compare.limits.max_run_s = 60; }
+  CompareArgs compare;
+  std::string out;  // file for the page; "-": standard output
+  int ritz_steps = 60;
+};
+
 struct GalleryArgs {
   std::string family;
   int64_t size = 0;  // 0: the family's default
@@ -120,6 +127,7 @@ enum class Command {
   kCancel,
   kInfo,
   kCompare,
+  kReport,
   kGallery,
   kCompletion,
 };
@@ -135,6 +143,7 @@ struct Arguments {
   WatchArgs watch;
   CancelArgs cancel;
   CompareArgs compare;
+  ReportArgs report;
   GalleryArgs gallery;
   std::string shell;  // completion
 };

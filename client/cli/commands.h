@@ -21,6 +21,7 @@ ExitCode RunWatch(Session& session, const WatchArgs& args);
 ExitCode RunCancel(Session& session, const CancelArgs& args);
 ExitCode RunInfo(Session& session);
 ExitCode RunCompare(Session& session, const CompareArgs& args);
+ExitCode RunReport(Session& session, const ReportArgs& args);
 // Needs no server.
 ExitCode RunGallery(const Output& out, const GalleryArgs& args);
 

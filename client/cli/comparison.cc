@@ -13,13 +13,6 @@ bool Contains(const std::vector<T>& values, T value) {
   return std::find(values.begin(), values.end(), value) != values.end();
 }
 
-// Errors of one pair become its row; these end the whole comparison.
-bool EndsAll(const Error& error) {
-  return error.code == Code::kUnavailable || error.code == Code::kCancelled ||
-         error.code == Code::kDeadlineExceeded || error.code == Code::kUnauthenticated ||
-         error.code == Code::kPermissionDenied;
-}
-
 // CG needs a symmetric positive definite matrix; what can be seen of that without solving.
 bool MayBePositiveDefinite(const Diagnosis& d) {
   return d.numerically_symmetric && d.missing_diagonal.count == 0 && d.zero_diagonal.count == 0 &&
@@ -58,6 +51,12 @@ std::vector<EngineTraits> Compared() {
 }
 
 }  // namespace
+
+bool EndsAll(const Error& error) {
+  return error.code == Code::kUnavailable || error.code == Code::kCancelled ||
+         error.code == Code::kDeadlineExceeded || error.code == Code::kUnauthenticated ||
+         error.code == Code::kPermissionDenied;
+}
 
 Expected<ComparedSystem> ReadSystem(Session& session, const CompareArgs& args) {
   ComparedSystem system;
@@ -132,7 +131,7 @@ std::optional<Error> Comparison::TryEngine(const PreconditionerSpec& spec) {
     }
   }
   if (spec.engine != Engine::kNone) {
-    Announce(EngineText(spec));
+    session_.Announce(EngineText(spec), reporter_);
     auto built = session_.client.Build(system_.matrix.name, spec, false,
                                        session_.Call(args_.limits, reporter_));
     reporter_.Clear();
@@ -163,26 +162,16 @@ std::optional<Error> Comparison::TryMethod(ComparedRow row, const std::string& h
   options.preconditioner = handle;
   options.method = *row.method;
   options.omit_solution = true;
-  Announce(EngineText(row.spec) + ", " + std::string(Name(*row.method)));
+  session_.Announce(EngineText(row.spec) + ", " + std::string(Name(*row.method)), reporter_);
   auto solved = session_.client.Solve(system_.matrix.name, system_.b, options,
                                       session_.Call(args_.limits, reporter_));
   reporter_.Clear();
   if (!solved.ok()) return Refused(std::move(row), solved.error());
-  if (solved->rhs.empty()) {
-    Error error = LocalError("NO_OUTCOME", "the server ended the solve without an outcome");
-    error.code = Code::kInternal;
-    return error;
-  }
+  if (solved->rhs.empty()) return NoOutcome();
   row.solved = *std::move(solved);
   if (row.solved->rhs.front().outcome == Outcome::kIndefinite) indefinite_ = true;
   rows_.push_back(std::move(row));
   return std::nullopt;
-}
-
-// One line for each step in a pipe; on a terminal the bar says it.
-void Comparison::Announce(const std::string& step) {
-  reporter_.SetPrefix(step + ": ");
-  if (session_.progress_mode() == ProgressReporter::Mode::kLines) session_.out.Note(step);
 }
 
 std::optional<Error> Comparison::Refused(ComparedRow row, const Error& error) {

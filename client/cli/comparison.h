@@ -17,7 +17,7 @@ namespace spaid::cli {
 struct ComparedSystem {
   MatrixSource source;
   bool pattern_only = false;  // the source has no values: nothing can be solved
-  PreconditionerSpec base;  // but for the engine and the power
+  PreconditionerSpec base;    // but for the engine and the power
   ServerInfo server;
   MatrixInfo matrix;
   std::vector<double> b;
@@ -28,6 +28,9 @@ Expected<ComparedSystem> ReadSystem(Session& session, const CompareArgs& args);
 // Asks what the server can, stores the matrix, makes the right-hand side. Errors: those of
 // MakeRhs, Client::Upload and Client::GetMatrix; RHS_COUNT.
 std::optional<Error> StoreSystem(Session& session, const CompareArgs& args, ComparedSystem& system);
+
+// Returns true for errors that end all; those of one pair become its row.
+bool EndsAll(const Error& error);
 
 // One line of the table.
 struct ComparedRow {
@@ -66,8 +69,6 @@ class Comparison {
  private:
   std::optional<Error> TryEngine(const PreconditionerSpec& spec);
   std::optional<Error> TryMethod(ComparedRow row, const std::string& handle);
-  // One line for each step in a pipe; on a terminal the bar says it.
-  void Announce(const std::string& step);
   std::optional<Error> Refused(ComparedRow row, const Error& error);
 
   Session& session_;

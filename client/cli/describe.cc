@@ -61,7 +61,7 @@ void AddFacts(Facts& facts, const DynamicSpaiQuality& q, int64_t n) {
 
 }  // namespace
 
-std::string Describe(const MatrixInfo& info, bool color) {
+Facts MatrixFacts(const MatrixInfo& info) {
   const Diagnosis& d = info.diagnosis;
   Facts facts;
   if (!info.label.empty()) facts.Add("label", info.label);
@@ -96,8 +96,14 @@ std::string Describe(const MatrixInfo& info, bool color) {
   if (d.structural_rank >= 0 && d.structural_rank < info.n) {
     facts.Add("structural rank", FormatCount(d.structural_rank) + " (singular)", Style::kBad);
   }
-  std::string text = facts.Text(color);
-  for (const std::string& finding : d.findings) text += "  - " + Printable(finding) + "\n";
+  return facts;
+}
+
+std::string Describe(const MatrixInfo& info, bool color) {
+  std::string text = MatrixFacts(info).Text(color);
+  for (const std::string& finding : info.diagnosis.findings) {
+    text += "  - " + Printable(finding) + "\n";
+  }
   return text;
 }
 

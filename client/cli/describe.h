@@ -10,6 +10,7 @@ namespace spaid::cli {
 
 // Describe a matrix (its facts, then its findings), a preconditioner, a job.
 std::string Describe(const MatrixInfo& info, bool color);
+Facts MatrixFacts(const MatrixInfo& info);
 std::string Describe(const PreconditionerInfo& info, bool color);
 std::string Describe(const JobInfo& job, bool color);
 

@@ -34,6 +34,8 @@ ExitCode RunOnServer(const Arguments& args) {
       return RunCancel(session, args.cancel);
     case Command::kCompare:
       return RunCompare(session, args.compare);
+    case Command::kReport:
+      return RunReport(session, args.report);
     case Command::kInfo:
     case Command::kGallery:
     case Command::kCompletion:

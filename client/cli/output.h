@@ -52,11 +52,13 @@ class Facts {
   void Add(std::string name, std::string value, Style style = Style::kPlain);
   std::string Text(bool color) const;
 
- private:
   struct Line {
     std::string name, value;
     Style style;
   };
+  const std::vector<Line>& lines() const { return lines_; }
+
+ private:
   std::vector<Line> lines_;
 };
 

@@ -64,11 +64,22 @@ ProgressReporter::Mode Session::step_progress_mode() const {
   return mode == ProgressReporter::Mode::kLines ? ProgressReporter::Mode::kNone : mode;
 }
 
+void Session::Announce(const std::string& step, ProgressReporter& reporter) const {
+  reporter.SetPrefix(step + ": ");
+  if (progress_mode() == ProgressReporter::Mode::kLines) out.Note(step);
+}
+
 Error LocalError(std::string reason, std::string message) {
   Error error;
   error.code = Code::kInvalidArgument;
   error.reason = std::move(reason);
   error.message = std::move(message);
+  return error;
+}
+
+Error NoOutcome() {
+  Error error = LocalError("NO_OUTCOME", "the server ended the solve without an outcome");
+  error.code = Code::kInternal;
   return error;
 }
 

@@ -28,6 +28,9 @@ class Session {
   ProgressReporter::Mode progress_mode() const;
   // The same for many steps, each of which is announced by a line of its own in a pipe.
   ProgressReporter::Mode step_progress_mode() const;
+  // Announces a step of a command of many: a line in a pipe; on a terminal `reporter`'s bar says
+  // it.
+  void Announce(const std::string& step, ProgressReporter& reporter) const;
 
  private:
   GlobalArgs args_;
@@ -71,5 +74,7 @@ std::string EngineText(const PreconditionerSpec& spec);
 
 // Makes an error of the command line's own.
 Error LocalError(std::string reason, std::string message);
+// Makes that of a solve which the server ended without any.
+Error NoOutcome();
 
 }  // namespace spaid::cli

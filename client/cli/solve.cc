@@ -85,9 +85,7 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
   progress.Finish();
   if (!result.ok()) return session.out.Fail(result.error());
   if (result->rhs.empty()) {
-    Error error = LocalError("NO_OUTCOME", "the server ended the solve without an outcome");
-    error.code = Code::kInternal;
-    return session.out.Fail(error);
+    return session.out.Fail(NoOutcome());
   }
 
   SolveReport report{.args = args,

@@ -68,10 +68,9 @@ SpectrumOperator Diagonal(const CscMatrix& a, const CscMatrix& m) {
 
 SpectrumOperator OperatorOf(const CscMatrix& a, bool a_symmetric, const CscMatrix* m) {
   if (m == nullptr) {
-    return {
-        .apply = [&a](std::span<const double> x, std::span<double> y) { Multiply(a, x, y); },
-        .symmetric = a_symmetric,
-        .name = "A"};
+    return {.apply = [&a](std::span<const double> x, std::span<double> y) { Multiply(a, x, y); },
+            .symmetric = a_symmetric,
+            .name = "A"};
   }
   if (a_symmetric && m->is_factor) return Factored(a, *m);
   if (a_symmetric && IsPositiveDiagonal(*m)) return Diagonal(a, *m);

@@ -14,9 +14,9 @@ struct SpectrumOperator {
   std::string name;  // "A", "AM", "GAGᵀ", "D½AD½": similar to each other where M is the same
 };
 
-// Returns the operator of A alone (`m` null), or of A and M with the spectrum of MA: symmetric where
-// A is and M is G'G, or a positive diagonal. Borrows both, which must have values. The result holds
-// buffers of its own: one thread at a time.
+// Returns the operator of A alone (`m` null), or of A and M with the spectrum of MA: symmetric
+// where A is and M is G'G, or a positive diagonal. Borrows both, which must have values. The result
+// holds buffers of its own: one thread at a time.
 SpectrumOperator OperatorOf(const CscMatrix& a, bool a_symmetric, const CscMatrix* m);
 
 }  // namespace spaid::cli

@@ -99,9 +99,9 @@ void SetValues(RitzValues& ritz, const Values& values, const Last& last, double 
     const std::complex<double> value = values(i);
     ritz.values.push_back({value, rest * std::abs(last(i)) <= kSettled * std::abs(value)});
   }
-  std::stable_sort(
-      ritz.values.begin(), ritz.values.end(),
-      [](const auto& a, const auto& b) { return std::abs(a.value) < std::abs(b.value); });
+  std::stable_sort(ritz.values.begin(), ritz.values.end(), [](const auto& a, const auto& b) {
+    return std::abs(a.value) < std::abs(b.value);
+  });
 }
 
 template <class Solver>
