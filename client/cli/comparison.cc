@@ -53,6 +53,7 @@ std::vector<EngineTraits> Compared() {
 }  // namespace
 
 bool EndsAll(const Error& error) {
+  if (error.reason == "MAX_RUN") return false;  // --max-run is of one job, the next may be quicker
   return error.code == Code::kUnavailable || error.code == Code::kCancelled ||
          error.code == Code::kDeadlineExceeded || error.code == Code::kUnauthenticated ||
          error.code == Code::kPermissionDenied;

@@ -6,6 +6,7 @@
 #include "client/cli/byte_file.h"
 #include "client/cli/commands.h"
 #include "client/cli/comparison.h"
+#include "client/cli/convergence_plot.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/report/figures.h"
 #include "client/cli/report/operators.h"
@@ -55,7 +56,7 @@ class Gathering {
     if (auto error = SolveByAuto()) return error;
     if (auto error = comparison_.Run()) return error;
     if (report_.ritz_options.steps == 0) return std::nullopt;
-    if (auto error = AddSpectrum("A", nullptr)) return error;
+    if (auto error = AddSpectrum(EngineTitle(Engine::kNone, 0, 1), nullptr)) return error;
     return AddSpectraOfM();
   }
 
@@ -90,7 +91,8 @@ class Gathering {
     session_.Announce("Ritz values: " + name, reporter_);
     const bool symmetric = report_.system.matrix.diagnosis.numerically_symmetric;
     const SpectrumOperator op = OperatorOf(a(), symmetric, m);
-    Spectrum spectrum{.name = name, .operator_name = op.name, .ritz = {}, .left_out = {}};
+    Spectrum spectrum{
+        .name = name, .of_a = m == nullptr, .operator_name = op.name, .ritz = {}, .left_out = {}};
     spectrum.ritz = op.symmetric ? Lanczos(op.apply, a().n, report_.ritz_options)
                                  : Arnoldi(op.apply, a().n, report_.ritz_options);
     if (spectrum.ritz.end == RitzEnd::kStopped) {
@@ -104,7 +106,7 @@ class Gathering {
 
   void LeaveOut(const std::string& name, std::string why) {
     report_.spectra.push_back(
-        {.name = name, .operator_name = {}, .ritz = {}, .left_out = std::move(why)});
+        {.name = name, .of_a = false, .operator_name = {}, .ritz = {}, .left_out = std::move(why)});
   }
 
   std::optional<Error> AddSpectraOfM() {
@@ -113,7 +115,8 @@ class Gathering {
     for (const ComparedRow& row : comparison_.rows()) {
       if (!row.m || row.m.get() == last) continue;
       last = row.m.get();
-      const std::string name = EngineText(row.spec);
+      const std::string name =
+          EngineTitle(row.spec.engine, row.spec.pattern_power, row.spec.block_size);
       if (++count > kMostSpectra) {
         LeaveOut("the others", "left out: spectra of " + std::to_string(kMostSpectra) +
                                    " preconditioners are enough for a page");

@@ -22,6 +22,15 @@ std::string RhsText(const CompareArgs& args) {
   return "b of " + Foreign(args.rhs, 80);
 }
 
+// Lines break between the words of a command, not within them.
+std::string Code(const std::string& command) {
+  std::string text = "<code><span>";
+  for (const char c : Foreign(command, kMostCommand)) {
+    text += c == ' ' ? std::string("</span> <span>") : std::string(1, c);
+  }
+  return text + "</span></code>";
+}
+
 std::string Tag(Outcome outcome) {
   const bool good = outcome == Outcome::kConverged;
   return "<span class=\"tag " + std::string(good ? "good" : "bad") + "\">" +
@@ -52,19 +61,19 @@ void AddSolved(HtmlTable& table, const ComparedRow& row, size_t rank, const Solv
   table.Cell(std::to_string(rank));
   table.Cell(Foreign(EngineName(row.spec)), "name");
   table.Cell(Foreign(MethodTitle(*row.method, options)), "name");
-  table.Cell(none ? "–" : FormatFixed(row.nnz_ratio, 2));
-  table.Cell(none ? "–" : FormatMs(row.setup_ms));
-  table.Cell(FormatCount(rhs.iterations));
-  table.Cell(FormatMs(row.solved->timings.solve_ms));
   table.Cell(FormatMs(row.total_ms()));
+  table.Cell(FormatCount(rhs.iterations));
+  table.Cell(Tag(rhs.outcome), "name");
   table.Cell(FormatResidual(rhs.true_relative_residual));
-  table.Cell(Tag(rhs.outcome));
+  table.Cell(none ? "–" : FormatMs(row.setup_ms));
+  table.Cell(FormatMs(row.solved->timings.solve_ms));
+  table.Cell(none ? "–" : FormatFixed(row.nnz_ratio, 2));
   table.Cell(Foreign(row.solved->device, 40));
 }
 
 std::string ComparisonTable(const Report& report) {
-  HtmlTable table({"#no.", "preconditioner", "method", "#nnz(M)/nnz(A)", "#set-up", "#iterations",
-                   "#solve", "#total", "#‖b − Ax‖/‖b‖", "outcome", "device"});
+  HtmlTable table({"#no.", "preconditioner", "method", "#total", "#iterations", "outcome",
+                   "#‖b − Ax‖/‖b‖", "#set-up", "#solve", "#nnz(M)/nnz(A)", "device"});
   const std::vector<const ComparedRow*> solved = report.comparison.QuickestFirst();
   const std::vector<const ComparedRow*> unsolved = Unsolved(report.comparison);
   size_t rank = 0;
@@ -108,6 +117,7 @@ std::string Curves(const Report& report) {
   for (const ComparedRow* row : rows) {
     const SolveResult::Rhs& rhs = row->solved->rhs.front();
     curves.push_back({.history = rhs.history,
+                      .converged = row->converged(),
                       .iterations = rhs.iterations,
                       .true_relative_residual = rhs.true_relative_residual,
                       .setup_ms = row->setup_ms,
@@ -124,12 +134,20 @@ std::string Curves(const Report& report) {
                    "evenly over the time that they took together.</p>");
   }
   text += "</div>\n";
-  std::string note = "Circles: the true residual at the end.";
+  std::string note =
+      "Circles: the true residual at the end. Axes end with the last curve in colour that "
+      "converged, where any did, and at 10²; what goes on is cut.";
   if (rows.size() > kColouredCurves) {
-    note = "In grey: the other " + std::to_string(rows.size() - kColouredCurves) +
-           ", cut where they go on. " + note;
+    note = "In grey: the other " + std::to_string(rows.size() - kColouredCurves) + ". " + note;
   }
   return text + Card(Legend(report, rows) + "<p class=\"note\">" + note + "</p>");
+}
+
+double AutoMs(const SolveResult& solved) {
+  if (solved.rungs.empty()) return solved.timings.setup_ms() + solved.timings.solve_ms;
+  double ms = 0;
+  for (const Rung& rung : solved.rungs) ms += rung.setup_ms + rung.solve_ms;
+  return ms;
 }
 
 std::string RungTable(const SolveResult& solved) {
@@ -173,8 +191,10 @@ std::string AutoSection(const Report& report) {
                   MethodTitle(solved.method, report.args.options)) +
           ": " + FormatCount(rhs.iterations) +
           " iterations in all, ‖b − Ax‖/‖b‖ = " + FormatResidual(rhs.true_relative_residual) +
-          ", set-up " + FormatMs(solved.timings.setup_ms()) + ", solve " +
-          FormatMs(solved.timings.solve_ms) + ". " + Foreign(solved.choice_reason) + "</p>\n";
+          ", " + FormatMs(AutoMs(solved)) + " with all set-ups.</p>\n";
+  if (!solved.choice_reason.empty()) {
+    text += "<p>What it began with, and why: " + Foreign(solved.choice_reason) + "</p>\n";
+  }
   if (!rhs.detail.empty()) text += "<p class=\"soft\">" + Foreign(rhs.detail) + "</p>\n";
   if (solved.rungs.empty()) {
     return text +
@@ -188,11 +208,13 @@ std::string RepeatSection(const Report& report) {
   if (report.system.pattern_only) return "";
   std::string text =
       "<h2>To repeat it</h2>\n<p class=\"soft\">With the daemon in SPAID_ADDRESS; numbers are the "
-      "table's.</p>\n<div class=\"card\"><ol class=\"commands\">\n";
+      "table's.";
+  const std::string limit = MaxRunFlag(report.args.limits);
+  if (!limit.empty()) text += " Each job was limited by " + Code(limit) + ", too.";
+  text += "</p>\n<div class=\"card\"><ol class=\"commands\">\n";
   const auto add = [&](const std::string& title, const PreconditionerSpec& spec,
                        std::optional<Method> method) {
-    text += "<li>" + Foreign(title) + "<code>" +
-            Foreign(SolveCommand(report.args, spec, method), kMostCommand) + "</code></li>\n";
+    text += "<li>" + Foreign(title) + Code(SolveCommand(report.args, spec, method)) + "</li>\n";
   };
   size_t count = 0;
   for (const ComparedRow* row : report.comparison.QuickestFirst()) {

@@ -12,6 +12,7 @@ namespace spaid::cli {
 namespace {
 
 constexpr double kWidth = 460, kHeight = 330, kLeft = 46, kRight = 436, kTop = 28, kBottom = 286;
+constexpr int kTopPower = 2;  // a residual that grows further says no more
 constexpr size_t kColouredPoints = 300, kGreyPoints = 60, kGreyCurves = 100;
 
 // Round numbers from 0 to `last`, at most `most` of them (at least 2).
@@ -44,8 +45,12 @@ class CurveDrawing {
     }
     spans.push_back(ends);
     decades_ = MakeDecadeAxis(spans, tolerance);
-    const size_t coloured = std::min(curves.size(), kColouredCurves);
-    for (const Curve& curve : curves.first(coloured)) {
+    decades_.top = std::max(std::min(decades_.top, kTopPower), decades_.bottom + 1);
+    const auto coloured = curves.first(std::min(curves.size(), kColouredCurves));
+    const bool any = std::any_of(coloured.begin(), coloured.end(),
+                                 [](const Curve& curve) { return curve.converged; });
+    for (const Curve& curve : coloured) {
+      if (any && !curve.converged) continue;
       last_ = std::max(last_, At(curve, static_cast<double>(curve.iterations)));
     }
     if (!(last_ > 0) || !std::isfinite(last_)) last_ = 1;
@@ -97,7 +102,8 @@ class CurveDrawing {
     if (!decades_.has_target) return;
     const double y = Y(tolerance_);
     svg_.Line(kLeft, y, kRight, y, "target");
-    svg_.Text(kLeft + 5, y + 13, "asked for " + FormatResidual(tolerance_), Anchor::kStart, "soft");
+    svg_.Line(kRight - 142, 10, kRight - 116, 10, "target");
+    svg_.Text(kRight, 14, "asked for " + FormatResidual(tolerance_), Anchor::kEnd, "soft");
   }
 
   void Tick(double at, const std::string& text) {
@@ -107,6 +113,15 @@ class CurveDrawing {
 
   static std::string StyleOf(size_t index) {
     return index < kColouredCurves ? "curve c" + std::to_string(index) : "curve rest";
+  }
+
+  // The part of the history that the axis holds, and the point behind it.
+  std::span<const Residual> Seen(const Curve& curve) const {
+    const auto beyond = std::find_if(
+        curve.history.begin(), curve.history.end(),
+        [&](const Residual& point) { return At(curve, point.iteration) > last_ * (1 + 1e-9); });
+    const auto count = static_cast<size_t>(beyond - curve.history.begin());
+    return curve.history.first(std::min(count + 1, curve.history.size()));
   }
 
   void Draw(const Curve& curve, size_t index) {
@@ -122,8 +137,7 @@ class CurveDrawing {
       line += (points++ == 0 ? "" : " ") + Coordinate(x) + "," + Coordinate(y);
     };
     double x = 0, y = 0;
-    for (const Residual& point :
-         Decimate(curve.history, coloured ? kColouredPoints : kGreyPoints)) {
+    for (const Residual& point : Decimate(Seen(curve), coloured ? kColouredPoints : kGreyPoints)) {
       if (!std::isfinite(point.relative_residual)) {
         flush();
         continue;
@@ -150,7 +164,8 @@ class CurveDrawing {
     for (size_t k = 0; k < std::min(curves_.size(), kColouredCurves); ++k) {
       const double value = curves_[k].true_relative_residual;
       if (!std::isfinite(value)) continue;
-      ends.push_back({X(At(curves_[k], static_cast<double>(curves_[k].iterations))), Y(value), k});
+      const double x = X(At(curves_[k], static_cast<double>(curves_[k].iterations)));
+      if (x <= kRight + 0.01) ends.push_back({x, Y(value), k});
     }
     std::sort(ends.begin(), ends.end(), [](const End& a, const End& b) { return a.x < b.x; });
     std::vector<std::pair<double, double>> labels;

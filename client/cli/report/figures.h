@@ -27,13 +27,15 @@ bool ColumnsDiffer(const PatternLengths& lengths);
 // How a solve went, borrowed.
 struct Curve {
   std::span<const Residual> history;
+  bool converged = false;
   int64_t iterations = 0;
   double true_relative_residual = 0;
   double setup_ms = 0, iterate_ms = 0;  // of M; of the iterations
 };
 enum class CurveAxis { kIterations, kTime };
-// The first kColouredCurves have a colour and their number, from 1 on, at their end; the axis ends
-// with the last of them, and what goes on is cut. By time, iterations are spread evenly over
+// The first kColouredCurves have a colour and their number, from 1 on, at their end. The axis ends
+// with the last of those that converged (of all of those, where none did), and residuals above 100
+// are drawn at the top. By time, iterations are spread evenly over
 // `iterate_ms`, after `setup_ms`.
 std::string ConvergenceFigure(std::span<const Curve> curves, CurveAxis axis, double tolerance);
 
@@ -47,9 +49,8 @@ std::string QuantileFigure(std::span<const QuantileRow> rows);
 struct SpectrumRow {
   std::string name;
   const RitzValues* ritz = nullptr;
+  double scale = 1;  // that values are divided by where magnitudes are drawn
 };
-// Whether any value has an imaginary part over rounding.
-bool IsComplex(const RitzValues& ritz);
 // Magnitudes of Ritz values on one logarithmic axis, a line for each operator; the sign of the real
 // part by form and colour.
 std::string MagnitudeFigure(std::span<const SpectrumRow> rows);

@@ -61,9 +61,8 @@ std::string Card(std::string_view content, std::string_view css) {
          std::string(content) + "</div>\n";
 }
 
-std::string Figure(std::string_view title, std::string_view svg, std::string_view note,
-                   std::string_view css) {
-  std::string text = "<figure class=\"card" + (css.empty() ? "" : " " + std::string(css)) + "\">";
+std::string Figure(std::string_view title, std::string_view svg, std::string_view note) {
+  std::string text = "<figure class=\"card\">";
   if (!title.empty()) text += "<h3>" + std::string(title) + "</h3>\n";
   return text + std::string(svg) + std::string(note) + "</figure>\n";
 }

@@ -35,8 +35,7 @@ struct Fact {
 std::string FactTable(const std::vector<Fact>& facts);
 
 std::string Card(std::string_view content, std::string_view css = "");
-std::string Figure(std::string_view title, std::string_view svg, std::string_view note,
-                   std::string_view css = "");
+std::string Figure(std::string_view title, std::string_view svg, std::string_view note);
 std::string Tile(std::string_view name, std::string_view value, std::string_view more);
 // A swatch beside its meaning, for a legend; `shape` is SVG in a box of 14 by 14.
 std::string Key(std::string_view shape, std::string_view meaning);

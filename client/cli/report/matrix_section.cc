@@ -66,7 +66,10 @@ std::string LengthNote(const PatternLengths& lengths) {
   return text + "<p class=\"note\">The scale of counts is logarithmic.</p>";
 }
 
-std::string FactsOf(const MatrixInfo& info) {
+std::string FactsOf(const Report& report) {
+  MatrixInfo info = report.system.matrix;
+  // The user's own path is in the commands, and in the title without its folders.
+  if (info.label == report.system.source.label) info.label.clear();
   const Facts described = MatrixFacts(info);
   std::vector<Fact> facts;
   for (const Facts::Line& line : described.lines()) {
@@ -96,7 +99,7 @@ std::string MatrixSection(const Report& report) {
          "<div class=\"pair\">\n" +
          Figure("Where it has entries", SpyFigure(report.raster), SpyNote(report.raster)) +
          Figure("Lengths of rows", LengthFigure(report.lengths), LengthNote(report.lengths)) +
-         Card("<h3>What it is</h3>" + FactsOf(info)) +
+         Card("<h3>What it is</h3>" + FactsOf(report)) +
          Card("<h3>What to know of it</h3>" + Findings(info.diagnosis)) + "</div>\n";
 }
 

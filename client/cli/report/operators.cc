@@ -47,7 +47,7 @@ SpectrumOperator Factored(const CscMatrix& a, const CscMatrix& g) {
                 Multiply(g, *w, y);
               },
           .symmetric = true,
-          .name = "GAGᵀ"};
+          .name = "G A Gᵀ"};
 }
 
 SpectrumOperator Diagonal(const CscMatrix& a, const CscMatrix& m) {
@@ -61,7 +61,7 @@ SpectrumOperator Diagonal(const CscMatrix& a, const CscMatrix& m) {
                 for (size_t i = 0; i < u->size(); ++i) y[i] *= (*root)[i];
               },
           .symmetric = true,
-          .name = "D½AD½"};
+          .name = "√D A √D"};
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ SpectrumOperator OperatorOf(const CscMatrix& a, bool a_symmetric, const CscMatri
                 Multiply(a, *u, y);
               },
           .symmetric = false,
-          .name = "AM"};
+          .name = "A M"};
 }
 
 }  // namespace spaid::cli

@@ -11,7 +11,7 @@ namespace spaid::cli {
 struct SpectrumOperator {
   Operator apply;
   bool symmetric = false;
-  std::string name;  // "A", "AM", "GAGᵀ", "D½AD½": similar to each other where M is the same
+  std::string name;  // "A", "A M", "G A Gᵀ", "√D A √D": similar to each other where M is the same
 };
 
 // Returns the operator of A alone (`m` null), or of A and M with the spectrum of MA: symmetric

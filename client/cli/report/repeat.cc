@@ -76,7 +76,6 @@ std::string SolveCommand(const CompareArgs& args, const PreconditionerSpec& spec
   PreconditionerSpec named = spec;
   named.pattern_matrix = args.engine.pattern_matrix;  // the file, not its handle
   for (const auto& [name, flag] : EngineFlags(named)) text += flag;
-  if (args.limits.max_run_s) text += " --max-run=" + ValueText(*args.limits.max_run_s);
   if (method) text += " --method=" + std::string(Name(*method));
   text += " --rhs=" + ShellWord(args.rhs);
   if (args.rhs == "random") text += " --seed=" + std::to_string(args.seed);
@@ -90,6 +89,10 @@ std::string SolveCommand(const CompareArgs& args, const PreconditionerSpec& spec
     text += Flag(internal::FindSolveOption(name)->flag, value_text, false);
   });
   return text;
+}
+
+std::string MaxRunFlag(const LimitArgs& limits) {
+  return limits.max_run_s ? "--max-run=" + ValueText(*limits.max_run_s) : "";
 }
 
 }  // namespace spaid::cli

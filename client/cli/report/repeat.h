@@ -18,4 +18,7 @@ std::string ShellWord(std::string_view text);
 std::string SolveCommand(const CompareArgs& args, const PreconditionerSpec& spec,
                          std::optional<Method> method);
 
+// Returns "--max-run=60", which SolveCommand leaves out; "" where there is no such limit.
+std::string MaxRunFlag(const LimitArgs& limits);
+
 }  // namespace spaid::cli

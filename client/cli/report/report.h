@@ -16,7 +16,8 @@ namespace spaid::cli {
 
 // The spectrum of A, or of A with one M, or why there is none.
 struct Spectrum {
-  std::string name;  // "A", or the engine with its options
+  std::string name;  // of the preconditioner
+  bool of_a = false;
   std::string operator_name;
   RitzValues ritz;
   std::string left_out;  // why nothing was computed; empty: it was

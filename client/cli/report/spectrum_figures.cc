@@ -1,6 +1,7 @@
 // Ritz values.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "client/cli/output.h"
 #include "client/cli/report/figures.h"
@@ -10,29 +11,28 @@
 namespace spaid::cli {
 namespace {
 
-constexpr double kRounding = 1e-10;  // of the largest magnitude, in an imaginary part
-constexpr double kNothing = 1e-18;   // of it, in a magnitude: drawn at the edge
+constexpr double kNothing = 1e-18;  // of the largest magnitude: drawn at the edge
 
 double Largest(const RitzValues& ritz) {
   return ritz.values.empty() ? 0 : std::abs(ritz.values.back().value);
 }
 
-}  // namespace
-
-bool IsComplex(const RitzValues& ritz) {
-  return std::any_of(ritz.values.begin(), ritz.values.end(), [&](const RitzValue& v) {
-    return std::abs(v.value.imag()) > kRounding * Largest(ritz);
-  });
+double LeastReal(const RitzValues& ritz) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const RitzValue& v : ritz.values) least = std::min(least, v.value.real());
+  return least;
 }
 
+}  // namespace
+
 std::string MagnitudeFigure(std::span<const SpectrumRow> rows) {
-  constexpr double kWidth = 640, kLeft = 12, kRight = 620, kRow = 38;
+  constexpr double kWidth = 460, kLeft = 12, kRight = 446, kRow = 38;
   std::vector<Residual> points;
   for (const SpectrumRow& row : rows) {
     for (const RitzValue& v : row.ritz->values) {
       const double magnitude = std::abs(v.value);
       if (magnitude > kNothing * Largest(*row.ritz)) {
-        points.push_back({.relative_residual = magnitude});
+        points.push_back({.relative_residual = magnitude / row.scale});
       }
     }
   }
@@ -43,7 +43,7 @@ std::string MagnitudeFigure(std::span<const SpectrumRow> rows) {
     return kLeft + (kRight - kLeft) * (1 - decades.Place(value));
   };
   Svg svg(kWidth, bottom + 40, "magnitudes of Ritz values, for each operator");
-  for (const int power : DecadeTicks(decades, 12)) {
+  for (const int power : DecadeTicks(decades, 8)) {
     const double at = x(std::pow(10.0, power));
     svg.Line(at, 4, at, bottom, power == 0 ? "one" : "grid");
     svg.Power(at, bottom + 17, power, Anchor::kMiddle);
@@ -53,12 +53,12 @@ std::string MagnitudeFigure(std::span<const SpectrumRow> rows) {
     svg.Text(kLeft, y + 15, row.name);
     const double middle = y + 27;
     for (const RitzValue& v : row.ritz->values) {
-      const double at = x(std::abs(v.value));
+      const double at = x(std::abs(v.value) / row.scale);
       if (v.value.real() < 0) {
         svg.Path("M" + FormatFixed(at - 4, 2) + " " + FormatFixed(middle - 3.5, 2) + "h8l-4 7.5z",
                  v.settled ? "full c1" : "end c1");
       } else {
-        svg.Circle(at, middle, 3.2, v.settled ? "full c0" : "end c0");
+        svg.Circle(at, middle, 2.8, v.settled ? "full c0" : "end c0");
       }
     }
     y += kRow;
@@ -69,7 +69,7 @@ std::string MagnitudeFigure(std::span<const SpectrumRow> rows) {
 }
 
 std::string PlaneFigure(const SpectrumRow& row) {
-  constexpr double kWidth = 300, kHeight = 270, kPad = 22, kTop = 22;
+  constexpr double kWidth = 300, kMostHeight = 200, kPad = 16, kTop = 26;
   // Both axes are alike, and zero is always seen.
   double low = 0, high = 0, up = 0;
   for (const RitzValue& v : row.ritz->values) {
@@ -77,29 +77,28 @@ std::string PlaneFigure(const SpectrumRow& row) {
     high = std::max(high, v.value.real());
     up = std::max(up, std::abs(v.value.imag()));
   }
-  const double width = kWidth - 2 * kPad, height = kHeight - kTop - 2 * kPad;
-  double unit = std::max((high - low) / width, 2 * up / height);
+  const double width = kWidth - 2 * kPad;
+  double unit = std::max((high - low) / width, 2 * up / kMostHeight);
   if (!(unit > 0) || !std::isfinite(unit)) unit = 1 / width;
-  const double centre = (low + high) / 2;
-  const double middle = kTop + kPad + height / 2;
+  const double half = std::clamp(up / unit, 20.0, kMostHeight / 2);
+  const double centre = (low + high) / 2, middle = kTop + half + 8, bottom = middle + half + 8;
   const auto x = [&](double re) { return kWidth / 2 + (re - centre) / unit; };
-  const auto y = [&](double im) { return middle - im / unit; };
-  Svg svg(kWidth, kHeight, "Ritz values of " + row.name + " in the complex plane");
+  Svg svg(kWidth, bottom + 32, "Ritz values of " + row.name + " in the complex plane");
   svg.Text(2, 12, row.name);
   svg.Line(4, middle, kWidth - 4, middle, "axis");
-  svg.Line(x(0), kTop, x(0), kHeight - 4, "axis");
-  svg.Text(x(0) + 3, kHeight - 6, "0", Anchor::kStart, "soft");
+  svg.Line(x(0), kTop, x(0), bottom, "axis");
+  svg.Text(x(0), bottom + 12, "0", Anchor::kMiddle, "soft");
   if (low <= 1 && 1 <= high && x(1) - x(0) > 24) {
-    svg.Line(x(1), middle - 5, x(1), middle + 5, "axis");
-    svg.Text(x(1), middle + 17, "1", Anchor::kMiddle, "soft");
+    svg.Line(x(1), kTop, x(1), bottom, "one");
+    svg.Text(x(1), bottom + 12, "1", Anchor::kMiddle, "soft");
   }
-  if (up > 0) {
-    svg.Text(x(0) + 5, y(up) - 4, FormatResidual(up) + " i", Anchor::kStart, "soft");
-  }
-  svg.Text(kWidth - 4, middle - 6, FormatResidual(centre + (kWidth / 2 - 4) * unit), Anchor::kEnd,
-           "soft");
+  svg.Text(2, bottom + 29,
+           "Re θ from " + FormatResidual(LeastReal(*row.ritz)) + " to " + FormatResidual(high) +
+               ", |Im θ| ≤ " + FormatResidual(up),
+           Anchor::kStart, "soft");
   for (const RitzValue& v : row.ritz->values) {
-    svg.Circle(x(v.value.real()), y(v.value.imag()), 2.8, v.settled ? "full c0" : "end c0");
+    svg.Circle(x(v.value.real()), middle - v.value.imag() / unit, 2.6,
+               v.settled ? "full c0" : "end c0");
   }
   return svg.Take();
 }

@@ -42,11 +42,12 @@ p { margin: .3rem 0 .8rem; max-width: 54rem; }
 .mark .off { opacity: .35; }
 .tiles { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); }
 .pair { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); margin-bottom: .75rem; }
-.planes { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(min(15rem, 100%), 1fr)); margin-top: .75rem; }
+.planes { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(min(14rem, 100%), 1fr)); align-content: start; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .85rem 1rem; min-width: 0; margin: 0; }
 .tile b { display: block; font-size: 1.35rem; line-height: 1.3; font-weight: 650; letter-spacing: -.01em; }
 .tile span, .tile small { color: var(--soft); display: block; }
 .tile small { font-size: .88em; }
+main > .card, main > figure { margin-bottom: .75rem; }
 ul.says { margin: 0; padding: 0 0 0 1.1rem; }
 ul.says li { margin: .3rem 0; overflow-wrap: anywhere; }
 .table { padding: 0; overflow-x: auto; margin-bottom: .75rem; }
@@ -61,6 +62,7 @@ td.name { white-space: nowrap; }
 td.why { overflow-wrap: anywhere; min-width: 14rem; color: var(--soft); }
 tr.best td { background: var(--good-back); font-weight: 600; }
 .facts td { overflow-wrap: anywhere; }
+.facts td:first-child { padding-left: 0; }
 .facts td:first-child { color: var(--soft); white-space: nowrap; width: 1%; }
 .facts td.warn { color: var(--warn); } .facts td.bad { color: var(--bad); }
 .tag { display: inline-block; padding: 0 .5rem; border-radius: 1rem; font-size: .86em; font-weight: 600; white-space: nowrap; background: var(--track); color: var(--soft); }
@@ -68,10 +70,11 @@ tr.best td { background: var(--good-back); font-weight: 600; }
 .tag.bad { background: var(--bad-back); color: var(--bad); }
 tr.best .tag.good { background: none; padding: 0; }
 ol.commands { margin: 0; padding-left: 2.2rem; }
-ol.commands li { margin: .55rem 0; padding-left: .2rem; }
+ol.commands li { margin: .4rem 0; padding-left: .2rem; }
+code span { display: inline-block; max-width: 100%; }
 code { font: .86em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 li code { display: block; color: var(--soft); }
-.legend { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(21rem, 100%), 1fr)); gap: .1rem 1.2rem; list-style: none; margin: 0; padding: 0; }
+.legend { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(25rem, 100%), 1fr)); gap: .1rem 1.2rem; list-style: none; margin: 0; padding: 0; }
 .legend li { display: flex; align-items: baseline; gap: .5rem; }
 .legend b { min-width: 1.1rem; text-align: right; }
 .legend svg { width: 26px; height: 8px; flex: none; align-self: center; }
@@ -81,7 +84,6 @@ li code { display: block; color: var(--soft); }
 .keys svg { width: 14px; height: 14px; }
 svg { display: block; width: 100%; height: auto; overflow: visible; font-size: 12px; }
 figure svg { max-width: 32rem; margin: 0 auto; }
-figure.wide svg { max-width: 46rem; }
 svg text { fill: var(--ink); }
 svg .soft { fill: var(--soft); }
 .grid { stroke: var(--grid); stroke-width: 1; }
@@ -116,6 +118,8 @@ footer { margin-top: 2rem; padding-top: .8rem; border-top: 1px solid var(--line)
   .tiles { grid-template-columns: 1fr 1fr; }
   h1 { font-size: 1.3rem; }
   th, td { padding: .35rem .45rem; }
+  .table { font-size: .92em; }
+  .legend small { white-space: normal; text-align: right; }
 }
 @media print {
   :root {
