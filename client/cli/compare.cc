@@ -49,7 +49,7 @@ std::string RowsText(const Comparison& comparison, bool color) {
                {"total", Align::kRight},
                {"residual", Align::kRight},
                {"outcome", Align::kLeft}});
-  const int best = comparison.Best();
+  const int best = Best(comparison.rows());
   for (size_t k = 0; k < comparison.rows().size(); ++k) {
     const ComparedRow& row = comparison.rows()[k];
     const std::string method(row.method ? Name(*row.method) : "");
@@ -96,7 +96,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
   plot.title = args.matrix.matrix;
   plot.subtitle = "n = " + FormatCount(matrix.n) + "  ·  nnz = " + FormatCount(matrix.nnz) +
                   "  ·  preconditioners and methods compared, the quickest in all first";
-  for (const ComparedRow* row : comparison.QuickestFirst()) {
+  for (const ComparedRow* row : QuickestFirst(comparison.rows())) {
     const SolveResult::Rhs& rhs = row->solved->rhs.front();
     plot.curves.push_back({.name = TitleOf(*row, args.options),
                            .history = rhs.history,
@@ -104,7 +104,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
                                            .relative_residual = rhs.true_relative_residual}});
   }
   plot.caption = "nothing converged";
-  if (const int best = comparison.Best(); best >= 0) {
+  if (const int best = Best(comparison.rows()); best >= 0) {
     const ComparedRow& row = comparison.rows()[static_cast<size_t>(best)];
     const SolveResult::Rhs& rhs = row.solved->rhs.front();
     plot.caption = "Best: " + TitleOf(row, args.options) + ": " + FormatCount(rhs.iterations) +
@@ -138,7 +138,7 @@ ExitCode RunCompare(Session& session, const CompareArgs& args) {
     const ConvergencePlot plot = PlotOf(comparison, args, matrix);
     if (auto error = WritePlot(args.plot, plot)) return session.out.Fail(*error);
   }
-  const int best = comparison.Best();
+  const int best = Best(comparison.rows());
   if (session.out.json()) {
     json rows = json::array();
     for (const ComparedRow& row : comparison.rows()) rows.push_back(RowJson(row));

@@ -182,19 +182,19 @@ std::optional<Error> Comparison::Refused(ComparedRow row, const Error& error) {
   return std::nullopt;
 }
 
-int Comparison::Best() const {
+int Best(const ComparedRows& rows) {
   int best = -1;
-  for (size_t k = 0; k < rows_.size(); ++k) {
-    if (rows_[k].converged() && (best < 0 || rows_[k].total_ms() < rows_[best].total_ms())) {
+  for (size_t k = 0; k < rows.size(); ++k) {
+    if (rows[k].converged() && (best < 0 || rows[k].total_ms() < rows[best].total_ms())) {
       best = static_cast<int>(k);
     }
   }
   return best;
 }
 
-std::vector<const ComparedRow*> Comparison::QuickestFirst() const {
+std::vector<const ComparedRow*> QuickestFirst(const ComparedRows& all) {
   std::vector<const ComparedRow*> rows;
-  for (const ComparedRow& row : rows_) {
+  for (const ComparedRow& row : all) {
     if (row.solved) rows.push_back(&row);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const ComparedRow* a, const ComparedRow* b) {

@@ -47,7 +47,12 @@ struct ComparedRow {
   double total_ms() const { return setup_ms + (solved ? solved->timings.solve_ms : 0); }
 };
 
-// "static SPAI, p = 2, GMRES(50)".
+using ComparedRows = std::vector<ComparedRow>;
+// Returns the index of the quickest that converged; -1: none.
+int Best(const ComparedRows& rows);
+// Returns the rows that were solved, those that converged before others, then by total time.
+std::vector<const ComparedRow*> QuickestFirst(const ComparedRows& rows);
+// Names the pair: "static SPAI, p = 2, GMRES(50)".
 std::string TitleOf(const ComparedRow& row, const SolveOptions& options);
 
 // Runs the pairs, one after the other. Borrows all it is given.
@@ -60,11 +65,7 @@ class Comparison {
   // Fills rows(); returns an error that ends all. Those of one pair are told in its row.
   std::optional<Error> Run();
 
-  const std::vector<ComparedRow>& rows() const { return rows_; }
-  // Returns the index of the quickest that converged; -1: none.
-  int Best() const;
-  // Returns the rows that were solved, those that converged before others, then by total time.
-  std::vector<const ComparedRow*> QuickestFirst() const;
+  const ComparedRows& rows() const { return rows_; }
 
  private:
   std::optional<Error> TryEngine(const PreconditionerSpec& spec);
@@ -75,7 +76,7 @@ class Comparison {
   const CompareArgs& args_;
   const ComparedSystem& system_;
   ProgressReporter& reporter_;
-  std::vector<ComparedRow> rows_;
+  ComparedRows rows_;
   bool indefinite_ = false;  // as a solve found
 };
 

@@ -166,13 +166,13 @@ std::string SummaryOf(const Report& report, const std::string& out, size_t bytes
   const MatrixInfo& matrix = report.system.matrix;
   std::string text = report.args.matrix.matrix + "   n " + FormatCount(matrix.n) + "   nnz " +
                      FormatCount(matrix.nnz);
-  const int best = report.comparison.Best();
+  const int best = Best(report.rows);
   if (report.system.pattern_only) {
     text += "   pattern only: nothing was solved";
   } else if (best < 0) {
     text += "   nothing converged";
   } else {
-    const ComparedRow& row = report.comparison.rows()[static_cast<size_t>(best)];
+    const ComparedRow& row = report.rows[static_cast<size_t>(best)];
     text += "   best: " + TitleOf(row, report.args.options) + ", " + FormatMs(row.total_ms());
   }
   return text + "\nreport: " + out + ", " + FormatBytes(static_cast<int64_t>(bytes));
@@ -199,7 +199,7 @@ ExitCode RunReport(Session& session, const ReportArgs& args) {
   Comparison comparison(session, args.compare, *system, steps);
   Report report{.args = args.compare,
                 .system = *system,
-                .comparison = comparison,
+                .rows = comparison.rows(),
                 .raster = MakeRaster(*system->source.local, kSpyCells),
                 .lengths = MakeLengths(*system->source.local, kLengthBins),
                 .client_version = std::string(Version()),
@@ -214,7 +214,7 @@ ExitCode RunReport(Session& session, const ReportArgs& args) {
   const std::string page = PageOf(report);
   if (auto error = WritePage(args.out, page)) return session.out.Fail(*error);
 
-  const int best = comparison.Best();
+  const int best = Best(comparison.rows());
   if (session.out.json()) {
     session.out.PrintJson({{"command", "report"},
                            {"matrix", args.compare.matrix.matrix},

@@ -42,9 +42,9 @@ std::string EngineName(const PreconditionerSpec& spec) {
 }
 
 // Rows without a solve, in the order in which they were tried.
-std::vector<const ComparedRow*> Unsolved(const Comparison& comparison) {
+std::vector<const ComparedRow*> Unsolved(const ComparedRows& all) {
   std::vector<const ComparedRow*> rows;
-  for (const ComparedRow& row : comparison.rows()) {
+  for (const ComparedRow& row : all) {
     if (!row.solved) rows.push_back(&row);
   }
   return rows;
@@ -74,8 +74,8 @@ void AddSolved(HtmlTable& table, const ComparedRow& row, size_t rank, const Solv
 std::string ComparisonTable(const Report& report) {
   HtmlTable table({"#no.", "preconditioner", "method", "#total", "#iterations", "outcome",
                    "#‖b − Ax‖/‖b‖", "#set-up", "#solve", "#nnz(M)/nnz(A)", "device"});
-  const std::vector<const ComparedRow*> solved = report.comparison.QuickestFirst();
-  const std::vector<const ComparedRow*> unsolved = Unsolved(report.comparison);
+  const std::vector<const ComparedRow*> solved = QuickestFirst(report.rows);
+  const std::vector<const ComparedRow*> unsolved = Unsolved(report.rows);
   size_t rank = 0;
   for (const ComparedRow* row : solved) {
     if (++rank <= kMostRows) AddSolved(table, *row, rank, report.args.options);
@@ -110,7 +110,7 @@ std::string Legend(const Report& report, const std::vector<const ComparedRow*>& 
 }
 
 std::string Curves(const Report& report) {
-  const std::vector<const ComparedRow*> rows = report.comparison.QuickestFirst();
+  const std::vector<const ComparedRow*> rows = QuickestFirst(report.rows);
   if (rows.empty()) return "";
   std::vector<Curve> curves;
   bool timed = false;
@@ -217,7 +217,7 @@ std::string RepeatSection(const Report& report) {
     text += "<li>" + Foreign(title) + Code(SolveCommand(report.args, spec, method)) + "</li>\n";
   };
   size_t count = 0;
-  for (const ComparedRow* row : report.comparison.QuickestFirst()) {
+  for (const ComparedRow* row : QuickestFirst(report.rows)) {
     if (++count > kMostRows) break;
     add(TitleOf(*row, report.args.options), row->spec, row->method);
   }

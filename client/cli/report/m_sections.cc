@@ -18,9 +18,9 @@ constexpr char kFull[] = "<circle cx=\"7\" cy=\"7\" r=\"4\" class=\"full c0\"/>"
 constexpr char kHollow[] = "<circle cx=\"7\" cy=\"7\" r=\"4\" class=\"end c0\"/>";
 constexpr char kNegative[] = "<path d=\"M2 3h10l-5 9z\" class=\"full c1\"/>";
 
-std::vector<const PreconditionerInfo*> Built(const Comparison& comparison) {
+std::vector<const PreconditionerInfo*> Built(const ComparedRows& rows) {
   std::vector<const PreconditionerInfo*> built;
-  for (const ComparedRow& row : comparison.rows()) {
+  for (const ComparedRow& row : rows) {
     if (row.m && std::find(built.begin(), built.end(), row.m.get()) == built.end()) {
       built.push_back(row.m.get());
     }
@@ -140,7 +140,7 @@ std::string SpectrumTable(const Report& report) {
 }  // namespace
 
 std::string QualitySection(const Report& report) {
-  const std::vector<const PreconditionerInfo*> built = Built(report.comparison);
+  const std::vector<const PreconditionerInfo*> built = Built(report.rows);
   if (built.empty()) return "";
   std::vector<QuantileRow> rows;
   for (const PreconditionerInfo* m : built) {

@@ -32,7 +32,7 @@ std::string SymmetryText(const Report& report) {
 
 std::string Outcomes(const Report& report) {
   size_t solved = 0, converged = 0;
-  for (const ComparedRow& row : report.comparison.rows()) {
+  for (const ComparedRow& row : report.rows) {
     solved += row.solved ? 1 : 0;
     converged += row.converged() ? 1 : 0;
   }
@@ -46,9 +46,9 @@ std::string Lead(const Report& report) {
   }
   const std::string target =
       " converged to ‖b − Ax‖ ≤ " + FormatResidual(report.args.options.rtol) + " ‖b‖. ";
-  const int best = report.comparison.Best();
+  const int best = Best(report.rows);
   if (best < 0) return Outcomes(report) + target + "What the matrix says may tell why.";
-  const ComparedRow& row = report.comparison.rows()[static_cast<size_t>(best)];
+  const ComparedRow& row = report.rows[static_cast<size_t>(best)];
   return Outcomes(report) + target + "The quickest in all: <b>" +
          Foreign(TitleOf(row, report.args.options)) + "</b>, " +
          FormatCount(row.solved->rhs.front().iterations) + " iterations, " +
@@ -63,9 +63,9 @@ std::string Tiles(const Report& report) {
                           FormatFixed(report.lengths.rows.mean, 1) + " a row, bandwidth " +
                               FormatCount(report.lengths.bandwidth));
   if (report.system.pattern_only) return text + "</div>\n";
-  const int best = report.comparison.Best();
+  const int best = Best(report.rows);
   if (best >= 0) {
-    const ComparedRow& row = report.comparison.rows()[static_cast<size_t>(best)];
+    const ComparedRow& row = report.rows[static_cast<size_t>(best)];
     text += Tile("quickest in all", FormatMs(row.total_ms()),
                  Foreign(TitleOf(row, report.args.options)));
   } else {

@@ -13,7 +13,7 @@ namespace spaid::cli {
 struct PatternRaster {
   int64_t n = 0;
   int size = 0;
-  std::vector<int64_t> counts;
+  std::vector<int64_t> counts = {};
   int64_t most = 0;  // in a cell
 
   int64_t at(int row, int column) const {

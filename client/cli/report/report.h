@@ -16,11 +16,11 @@ namespace spaid::cli {
 
 // The spectrum of A, or of A with one M, or why there is none.
 struct Spectrum {
-  std::string name;  // of the preconditioner
+  std::string name = {};  // of the preconditioner
   bool of_a = false;
-  std::string operator_name;
-  RitzValues ritz;
-  std::string left_out;  // why nothing was computed; empty: it was
+  std::string operator_name = {};
+  RitzValues ritz = {};
+  std::string left_out = {};  // why nothing was computed; empty: it was
 };
 
 // How AUTO solved the same system.
@@ -30,11 +30,11 @@ struct AutoRun {
   std::optional<Error> error;
 };
 
-// Borrows the arguments, the system and the comparison.
+// Borrows the arguments, the system and the rows.
 struct Report {
   const CompareArgs& args;
   const ComparedSystem& system;
-  const Comparison& comparison;
+  const ComparedRows& rows;
   PatternRaster raster;
   PatternLengths lengths;
   AutoRun auto_run = {};

@@ -34,7 +34,7 @@ struct RitzValue {
 };
 
 struct RitzValues {
-  std::vector<RitzValue> values;  // by magnitude
+  std::vector<RitzValue> values = {};  // by magnitude
   int steps = 0;
   bool symmetric = false;  // by Lanczos; else by Arnoldi
   RitzEnd end = RitzEnd::kSteps;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -152,6 +153,34 @@ Image Shoot(const std::string& url, const BrowserOptions& options, const std::st
   const std::string bytes = TempFolder::Read(file);
   if (!save_as.empty()) std::ofstream(save_as, std::ios::binary) << bytes;
   return ReadPng(bytes);
+}
+
+std::string KeptAs(const char* name) {
+  const char* const folder = std::getenv("SPAID_SCREENSHOTS");
+  return folder == nullptr ? "" : std::string(folder) + "/" + name;
+}
+
+double Brightness(const Image& image) {
+  double sum = 0;
+  for (const uint8_t byte : image.rgb) sum += byte;
+  return sum / (255.0 * static_cast<double>(image.rgb.size()));
+}
+
+double Inked(const Image& image) {
+  size_t inked = 0;
+  for (int y = 0; y < image.height; ++y) {
+    for (int x = 0; x < image.width; ++x) {
+      inked += std::equal(image.at(0, 0), image.at(0, 0) + 3, image.at(x, y)) ? 0 : 1;
+    }
+  }
+  return static_cast<double>(inked) / (static_cast<double>(image.width) * image.height);
+}
+
+bool ColumnIsBlank(const Image& image, int x) {
+  for (int y = 0; y < image.height; ++y) {
+    if (!std::equal(image.at(0, 0), image.at(0, 0) + 3, image.at(x, y))) return false;
+  }
+  return true;
 }
 
 }  // namespace spaid::testing

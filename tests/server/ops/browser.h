@@ -37,4 +37,11 @@ Visit Look(const std::string& url, const BrowserOptions& options = {});
 Image Shoot(const std::string& url, const BrowserOptions& options = {},
             const std::string& save_as = "");
 
+// The file in the folder $SPAID_SCREENSHOTS, for `save_as`; empty where there is none.
+std::string KeptAs(const char* name);
+double Brightness(const Image& image);  // 0: black, 1: white
+// The share of pixels that differ from the page's background, which the corner has.
+double Inked(const Image& image);
+bool ColumnIsBlank(const Image& image, int x);
+
 }  // namespace spaid::testing

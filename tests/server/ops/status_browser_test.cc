@@ -23,12 +23,16 @@
 namespace spaid::server {
 namespace {
 
+using testing::Brightness;
 using testing::BrowserOptions;
+using testing::ColumnIsBlank;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::Image;
+using testing::Inked;
 using ::testing::IsEmpty;
+using testing::KeptAs;
 using testing::Look;
 using ::testing::Not;
 using testing::Shoot;
@@ -38,35 +42,6 @@ size_t CountOf(const std::string& what, const std::string& text) {
   size_t count = 0;
   for (size_t at = text.find(what); at != text.npos; at = text.find(what, at + 1)) ++count;
   return count;
-}
-
-std::string KeptAs(const char* name) {
-  const char* const folder = std::getenv("SPAID_SCREENSHOTS");
-  return folder == nullptr ? "" : std::string(folder) + "/" + name;
-}
-
-double Brightness(const Image& image) {
-  double sum = 0;
-  for (const uint8_t byte : image.rgb) sum += byte;
-  return sum / (255.0 * static_cast<double>(image.rgb.size()));
-}
-
-// Of pixels that differ from the page's background, which the corner has.
-double Inked(const Image& image) {
-  size_t inked = 0;
-  for (int y = 0; y < image.height; ++y) {
-    for (int x = 0; x < image.width; ++x) {
-      inked += std::equal(image.at(0, 0), image.at(0, 0) + 3, image.at(x, y)) ? 0 : 1;
-    }
-  }
-  return static_cast<double>(inked) / (static_cast<double>(image.width) * image.height);
-}
-
-bool ColumnIsBlank(const Image& image, int x) {
-  for (int y = 0; y < image.height; ++y) {
-    if (!std::equal(image.at(0, 0), image.at(0, 0) + 3, image.at(x, y))) return false;
-  }
-  return true;
 }
 
 class Browser : public ::testing::Test {
