@@ -12,7 +12,8 @@
 namespace spaid::cli {
 namespace {
 
-constexpr size_t kMostRows = 200, kMostRungs = 40, kMostCommand = 1000;
+constexpr size_t kMostRows = 200, kMostRungs = 20, kMostCommands = 40;
+constexpr size_t kMostCommand = 600;  // characters
 
 std::string RhsText(const CompareArgs& args) {
   if (args.rhs == "ones") return "b = A·1";
@@ -218,11 +219,16 @@ std::string RepeatSection(const Report& report) {
   };
   size_t count = 0;
   for (const ComparedRow* row : QuickestFirst(report.rows)) {
-    if (++count > kMostRows) break;
+    if (++count > kMostCommands) break;
     add(TitleOf(*row, report.args.options), row->spec, row->method);
   }
+  text += "</ol><ul class=\"commands\">\n";
   add("engine auto", report.auto_run.spec, std::nullopt);
-  return text + "</ol></div>\n";
+  text += "</ul></div>\n";
+  if (count > kMostCommands) {
+    text += "<p class=\"note\">Those of later rows are alike.</p>\n";
+  }
+  return text;
 }
 
 }  // namespace spaid::cli

@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kWidth = 460, kHeight = 330, kLeft = 46, kRight = 436, kTop = 28, kBottom = 286;
 constexpr int kTopPower = 2;  // a residual that grows further says no more
-constexpr size_t kColouredPoints = 300, kGreyPoints = 60, kGreyCurves = 100;
+constexpr size_t kColouredPoints = 300, kGreyPoints = 60, kGreyCurves = 40;
 
 // Round numbers from 0 to `last`, at most `most` of them (at least 2).
 std::vector<double> RoundTicks(double last, int most) {

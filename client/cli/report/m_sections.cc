@@ -11,16 +11,19 @@
 namespace spaid::cli {
 namespace {
 
-constexpr size_t kMostWarnings = 30, kMostPlanes = 12, kQuantiles = 8;
+constexpr size_t kMostBuilt = 40;
+constexpr size_t kMostWarnings = 30, kMostPlanes = 8, kQuantiles = 8;
 constexpr double kRounding = 1e-10;  // of the largest magnitude, in an imaginary part
 constexpr double kSeen = 0.02;       // of it, in one that is worth a drawing
 constexpr char kFull[] = "<circle cx=\"7\" cy=\"7\" r=\"4\" class=\"full c0\"/>";
 constexpr char kHollow[] = "<circle cx=\"7\" cy=\"7\" r=\"4\" class=\"end c0\"/>";
 constexpr char kNegative[] = "<path d=\"M2 3h10l-5 9z\" class=\"full c1\"/>";
 
+// One for each build, the first kMostBuilt.
 std::vector<const PreconditionerInfo*> Built(const ComparedRows& rows) {
   std::vector<const PreconditionerInfo*> built;
   for (const ComparedRow& row : rows) {
+    if (built.size() == kMostBuilt) break;
     if (row.m && std::find(built.begin(), built.end(), row.m.get()) == built.end()) {
       built.push_back(row.m.get());
     }

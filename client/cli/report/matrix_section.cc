@@ -10,7 +10,7 @@
 namespace spaid::cli {
 namespace {
 
-constexpr size_t kMostFindings = 40;
+constexpr size_t kMostFindings = 20;
 
 // Counts that a shade stands for; 0 to 0: none does.
 std::string ShadeRange(int shade, int64_t most) {

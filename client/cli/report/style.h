@@ -69,8 +69,8 @@ tr.best td { background: var(--good-back); font-weight: 600; }
 .tag.good { background: var(--good-back); color: var(--good); }
 .tag.bad { background: var(--bad-back); color: var(--bad); }
 tr.best .tag.good { background: none; padding: 0; }
-ol.commands { margin: 0; padding-left: 2.2rem; }
-ol.commands li { margin: .4rem 0; padding-left: .2rem; }
+ol.commands, ul.commands { margin: 0; padding-left: 2.2rem; }
+.commands li { margin: .4rem 0; padding-left: .2rem; }
 code span { display: inline-block; max-width: 100%; }
 code { font: .86em/1.5 ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
 li code { display: block; color: var(--soft); }
