@@ -722,6 +722,7 @@ TEST_F(Cli, EveryKeyOfEveryCommandIsThere) {
   run("jobs", {"jobs", job});
   run("cancel", {"cancel", job});
   run("compare", {"compare", a, "--powers=1", "--plot=" + file("c.svg")});
+  run("report", {"report", a, "--powers=1", "--ritz-steps=5", "--out=" + file("r.html")});
   run("compare.left_out", {"compare", a, "--powers=1", "--max-setup=1e-6"});
   run("matrices", {"matrices"});
   run("preconditioners", {"preconditioners", built});

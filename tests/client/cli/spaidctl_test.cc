@@ -107,6 +107,9 @@ INSTANTIATE_TEST_SUITE_P(
                     std::vector<std::string>{"solve", "A", "--detach", "--plot=a.svg"},
                     std::vector<std::string>{"solve", "A", "--engine=jacobi",
                                              "--preconditioner=preconditioners/x"},
+                    std::vector<std::string>{"report", "A"},
+                    std::vector<std::string>{"report", "A", "--out=a.html", "--ritz-steps=-1"},
+                    std::vector<std::string>{"report", "A", "--out=a.html", "--plot=a.svg"},
                     std::vector<std::string>{"build", "A", "--engine=none"},
                     std::vector<std::string>{"build", "A", "--rtol=1e-3"},
                     std::vector<std::string>{"matrices", "--delete"},
@@ -124,7 +127,7 @@ TEST(Help, TeachesEveryCommand) {
   EXPECT_THAT(help.out, HasSubstr("SPAID_ADDRESS"));
   for (const char* command :
        {"solve", "build", "estimate", "upload", "matrices", "preconditioners", "jobs", "watch",
-        "cancel", "info", "compare", "gallery", "completion"}) {
+        "cancel", "info", "compare", "report", "gallery", "completion"}) {
     EXPECT_THAT(help.out, HasSubstr(std::string("\n  ") + command + " "));
     const Finished own = RunSpaidctl({command, "--help"});
     EXPECT_EQ(own.exit_code, 0) << command;
@@ -148,8 +151,10 @@ TEST(Unreachable, EveryServerCommandSaysSo) {
                                      "%%MatrixMarket matrix coordinate real general\n"
                                      "1 1 1\n1 1 2\n");
   const std::vector<std::vector<std::string>> commands = {
-      {"info"},     {"solve", a},        {"build", a},  {"upload", a},
-      {"matrices"}, {"watch", "jobs/x"}, {"compare", a}};
+      {"info"},       {"solve", a},
+      {"build", a},   {"upload", a},
+      {"matrices"},   {"watch", "jobs/x"},
+      {"compare", a}, {"report", a, "--out=" + folder.File("a.html")}};
   for (std::vector<std::string> command : commands) {
     command.insert(command.begin(), {"--address=" + closed.address(), "--json", "--timeout=20"});
     const Finished finished = RunSpaidctl(command);
@@ -191,6 +196,8 @@ TEST(LocalErrors, AreToldBeforeTheServerIsAsked) {
       {{"solve", a, "--out=" + folder.File("no/x.mtx")}, "FILE_UNWRITABLE"},
       {{"solve", a, "--plot=" + folder.File("no/a.svg")}, "FILE_UNWRITABLE"},
       {{"compare", a, "--plot=" + folder.path().string()}, "FILE_UNWRITABLE"},
+      {{"report", a, "--out=" + folder.File("no/a.html")}, "FILE_UNWRITABLE"},
+      {{"report", folder.File("none.mtx"), "--out=" + folder.File("a.html")}, "FILE_NOT_FOUND"},
       {{"solve", "gallery:hilbert"}, "GALLERY_UNKNOWN"},
       {{"solve", "gallery:poisson:0"}, "GALLERY_SIZE"},
       {{"build", b}, "MATRIX_DENSE"},
@@ -259,7 +266,7 @@ TEST(Completion, BashParsesAndKnowsEveryOption) {
   Arguments arguments;
   const auto app = MakeApp(arguments);
   const auto all = app->get_subcommands([](CLI::App*) { return true; });
-  EXPECT_EQ(all.size(), 13u);
+  EXPECT_EQ(all.size(), 14u);
   for (const char* shell : {"bash", "zsh", "fish"}) {
     const std::string text = CompletionScript(*app, shell);
     for (const CLI::App* sub : all) {
@@ -288,6 +295,8 @@ std::string Offers(const std::vector<std::string>& words) {
 TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(Offers({"spaidctl", "so"}), "solve\n");
   EXPECT_EQ(Offers({"spaidctl", "pre"}), "preconditioners\n");
+  EXPECT_EQ(Offers({"spaidctl", "rep"}), "report\n");
+  EXPECT_EQ(Offers({"spaidctl", "report", "A.mtx", "--ritz"}), "--ritz-steps\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--met"}), "--method\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "="}),
             "auto cg bicgstab gmres minres idr\n");
