@@ -55,6 +55,12 @@ std::string ErrorText(const Error& error) {
   return Foreign(error.reason, 60) + ": " + Foreign(error.message);
 }
 
+bool OnSeveralDevices(const std::vector<const ComparedRow*>& solved) {
+  return std::any_of(solved.begin(), solved.end(), [&](const ComparedRow* row) {
+    return row->solved->device != solved.front()->solved->device;
+  });
+}
+
 void AddSolved(HtmlTable& table, const ComparedRow& row, size_t rank, const SolveOptions& options) {
   const SolveResult::Rhs& rhs = row.solved->rhs.front();
   const bool none = row.spec.engine == Engine::kNone;
@@ -69,17 +75,22 @@ void AddSolved(HtmlTable& table, const ComparedRow& row, size_t rank, const Solv
   table.Cell(none ? "–" : FormatMs(row.setup_ms));
   table.Cell(FormatMs(row.solved->timings.solve_ms));
   table.Cell(none ? "–" : FormatFixed(row.nnz_ratio, 2));
-  table.Cell(Foreign(row.solved->device, 40));
 }
 
 std::string ComparisonTable(const Report& report) {
-  HtmlTable table({"#no.", "preconditioner", "method", "#total", "#iterations", "outcome",
-                   "#‖b − Ax‖/‖b‖", "#set-up", "#solve", "#nnz(M)/nnz(A)", "device"});
   const std::vector<const ComparedRow*> solved = QuickestFirst(report.rows);
+  const bool several = OnSeveralDevices(solved);
+  std::vector<std::string> heads = {"#no.",        "preconditioner", "method",        "#total",
+                                    "#iterations", "outcome",        "#‖b − Ax‖/‖b‖", "#set-up",
+                                    "#solve",      "#nnz(M)/nnz(A)"};
+  if (several) heads.emplace_back("device");
+  HtmlTable table(heads);
   const std::vector<const ComparedRow*> unsolved = Unsolved(report.rows);
   size_t rank = 0;
   for (const ComparedRow* row : solved) {
-    if (++rank <= kMostRows) AddSolved(table, *row, rank, report.args.options);
+    if (++rank > kMostRows) continue;
+    AddSolved(table, *row, rank, report.args.options);
+    if (several) table.Cell(Foreign(row->solved->device, 40));
   }
   for (const ComparedRow* row : unsolved) {
     if (++rank > kMostRows) break;
@@ -87,7 +98,7 @@ std::string ComparisonTable(const Report& report) {
     table.Cell("");
     table.Cell(Foreign(EngineName(row->spec)), "name");
     table.Cell(row->method ? Foreign(MethodTitle(*row->method, report.args.options)) : "", "name");
-    table.Cell(row->error ? ErrorText(*row->error) : Foreign(row->skipped), "why", 8);
+    table.Cell(row->error ? ErrorText(*row->error) : Foreign(row->skipped), "why", several ? 8 : 7);
   }
   std::string text = table.Take();
   const size_t all = solved.size() + unsolved.size();

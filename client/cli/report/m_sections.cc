@@ -48,8 +48,12 @@ std::string Warnings(const std::vector<const PreconditionerInfo*>& built) {
 }
 
 std::string QualityTable(const std::vector<const PreconditionerInfo*>& built) {
-  HtmlTable table({"preconditioner", "#entries", "#of nnz(A)", "#memory", "#‖AM − I‖", "#median",
-                   "#99 %", "#worst", "#Kaporin number, of Jacobi's"});
+  const bool any_factor =
+      std::any_of(built.begin(), built.end(), [](const auto* m) { return m->quality.fsai; });
+  std::vector<std::string> heads = {"preconditioner", "#entries", "#of nnz(A)", "#memory",
+                                    "#‖AM − I‖",      "#median",  "#99 %",      "#worst"};
+  if (any_factor) heads.push_back("#Kaporin, of Jacobi's");
+  HtmlTable table(heads);
   for (const PreconditionerInfo* m : built) {
     const Quality& q = m->quality;
     const bool measured = q.residual_quantiles.size() == kQuantiles;
@@ -65,7 +69,7 @@ std::string QualityTable(const std::vector<const PreconditionerInfo*>& built) {
     table.Cell(quantile(3));
     table.Cell(quantile(6));
     table.Cell(quantile(7));
-    table.Cell(q.fsai ? FormatFixed(q.fsai->kaporin, 4) : "–");
+    if (any_factor) table.Cell(q.fsai ? FormatFixed(q.fsai->kaporin, 4) : "–");
   }
   return table.Take();
 }
@@ -190,7 +194,7 @@ std::string SpectrumSection(const Report& report) {
       "“~”: not settled within these steps.</p>\n" +
       SpectrumTable(report);
   if (rows.empty()) return text;
-  text += "<div class=\"pair\">\n" +
+  text += "<div class=\"pair top\">\n" +
           Figure("Magnitudes", MagnitudeFigure(rows),
                  "<div class=\"keys\">" +
                      Key(kFull,

@@ -42,6 +42,7 @@ p { margin: .3rem 0 .8rem; max-width: 54rem; }
 .mark .off { opacity: .35; }
 .tiles { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(10.5rem, 1fr)); }
 .pair { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); margin-bottom: .75rem; }
+.pair.top { align-items: start; }
 .planes { display: grid; gap: .75rem; grid-template-columns: repeat(auto-fill, minmax(min(14rem, 100%), 1fr)); align-content: start; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .6rem; padding: .85rem 1rem; min-width: 0; margin: 0; }
 .tile b { display: block; font-size: 1.35rem; line-height: 1.3; font-weight: 650; letter-spacing: -.01em; }
@@ -130,6 +131,7 @@ footer { margin-top: 2rem; padding-top: .8rem; border-top: 1px solid var(--line)
   }
   body { padding: 0; font-size: 10px; }
   * { -webkit-print-color-adjust: exact; print-color-adjust: exact; }
+  .pair { grid-template-columns: 1fr 1fr; }
   .table { overflow: visible; }
   th, td { padding: .2rem .35rem; }
   .card, tr, li { break-inside: avoid; }

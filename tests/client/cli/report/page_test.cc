@@ -230,6 +230,7 @@ TEST(Page, LetsNobodyInject) {
   made.system.server.devices[0].name = made.system.server.devices[0].model = kEvil;
   ComparedRow& row = made.Add(Engine::kStaticSpai, Method::kCg, Outcome::kConverged, {1, 0}, 1);
   row.solved->device = kEvil;
+  made.Add(Engine::kNone, Method::kCg, Outcome::kConverged, {1, 0}, 1);  // on another device
   auto m = SomeM(Engine::kStaticSpai);
   m->quality.warnings = {kEvil};
   row.m = m;
