@@ -96,7 +96,7 @@ ConvergencePlot PlotOf(const Comparison& comparison, const CompareArgs& args,
   plot.title = args.matrix.matrix;
   plot.subtitle = "n = " + FormatCount(matrix.n) + "  ·  nnz = " + FormatCount(matrix.nnz) +
                   "  ·  preconditioners and methods compared, the quickest in all first";
-  for (const ComparedRow* row : QuickestFirst(comparison.rows())) {
+  for (const ComparedRow* row : BestFirst(comparison.rows())) {
     const SolveResult::Rhs& rhs = row->solved->rhs.front();
     plot.curves.push_back({.name = TitleOf(*row, args.options),
                            .history = rhs.history,

@@ -1,6 +1,8 @@
 #include "client/cli/comparison.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "client/cli/convergence_plot.h"
@@ -11,6 +13,11 @@ namespace {
 template <class T>
 bool Contains(const std::vector<T>& values, T value) {
   return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+double ResidualOf(const ComparedRow& row) {
+  const double residual = row.solved->rhs.front().true_relative_residual;
+  return std::isnan(residual) ? std::numeric_limits<double>::infinity() : residual;
 }
 
 // CG needs a symmetric positive definite matrix; what can be seen of that without solving.
@@ -192,14 +199,15 @@ int Best(const ComparedRows& rows) {
   return best;
 }
 
-std::vector<const ComparedRow*> QuickestFirst(const ComparedRows& all) {
+std::vector<const ComparedRow*> BestFirst(const ComparedRows& all) {
   std::vector<const ComparedRow*> rows;
   for (const ComparedRow& row : all) {
     if (row.solved) rows.push_back(&row);
   }
   std::stable_sort(rows.begin(), rows.end(), [](const ComparedRow* a, const ComparedRow* b) {
     if (a->converged() != b->converged()) return a->converged();
-    return a->total_ms() < b->total_ms();
+    if (a->converged()) return a->total_ms() < b->total_ms();
+    return ResidualOf(*a) < ResidualOf(*b);
   });
   return rows;
 }

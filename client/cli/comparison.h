@@ -50,8 +50,9 @@ struct ComparedRow {
 using ComparedRows = std::vector<ComparedRow>;
 // Returns the index of the quickest that converged; -1: none.
 int Best(const ComparedRows& rows);
-// Returns the rows that were solved, those that converged before others, then by total time.
-std::vector<const ComparedRow*> QuickestFirst(const ComparedRows& rows);
+// Returns the rows that were solved: those that converged by total time, then the others by
+// residual.
+std::vector<const ComparedRow*> BestFirst(const ComparedRows& rows);
 // Names the pair: "static SPAI, p = 2, GMRES(50)".
 std::string TitleOf(const ComparedRow& row, const SolveOptions& options);
 

@@ -78,7 +78,7 @@ void AddSolved(HtmlTable& table, const ComparedRow& row, size_t rank, const Solv
 }
 
 std::string ComparisonTable(const Report& report) {
-  const std::vector<const ComparedRow*> solved = QuickestFirst(report.rows);
+  const std::vector<const ComparedRow*> solved = BestFirst(report.rows);
   const bool several = OnSeveralDevices(solved);
   std::vector<std::string> heads = {"#no.",        "preconditioner", "method",        "#total",
                                     "#iterations", "outcome",        "#‖b − Ax‖/‖b‖", "#set-up",
@@ -122,7 +122,7 @@ std::string Legend(const Report& report, const std::vector<const ComparedRow*>& 
 }
 
 std::string Curves(const Report& report) {
-  const std::vector<const ComparedRow*> rows = QuickestFirst(report.rows);
+  const std::vector<const ComparedRow*> rows = BestFirst(report.rows);
   if (rows.empty()) return "";
   std::vector<Curve> curves;
   bool timed = false;
@@ -185,7 +185,8 @@ std::string ComparisonSection(const Report& report) {
   return "<h2>Preconditioners and methods compared</h2>\n<p class=\"soft\">" +
          RhsText(report.args) + "; to ‖b − Ax‖ ≤ " + FormatResidual(options.rtol) +
          " ‖b‖ in at most " + FormatCount(options.max_iterations) +
-         " iterations. Ordered by total: the set-up of M and the solve.</p>\n" +
+         " iterations. Ordered by total, the set-up of M and the solve; what did not converge, by "
+         "residual.</p>\n" +
          ComparisonTable(report) + Curves(report);
 }
 
@@ -209,9 +210,9 @@ std::string AutoSection(const Report& report) {
   }
   if (!rhs.detail.empty()) text += "<p class=\"soft\">" + Foreign(rhs.detail) + "</p>\n";
   if (solved.rungs.empty()) {
-    return text +
-           "<p class=\"soft\">It went on to nothing: the end was in sight with what it "
-           "began with.</p>\n";
+    const bool converged = rhs.outcome == Outcome::kConverged;
+    return text + "<p class=\"soft\">It went on to nothing" +
+           (converged ? ": the end was in sight with what it began with" : "") + ".</p>\n";
   }
   return text + RungTable(solved);
 }
@@ -229,7 +230,7 @@ std::string RepeatSection(const Report& report) {
     text += "<li>" + Foreign(title) + Code(SolveCommand(report.args, spec, method)) + "</li>\n";
   };
   size_t count = 0;
-  for (const ComparedRow* row : QuickestFirst(report.rows)) {
+  for (const ComparedRow* row : BestFirst(report.rows)) {
     if (++count > kMostCommands) break;
     add(TitleOf(*row, report.args.options), row->spec, row->method);
   }

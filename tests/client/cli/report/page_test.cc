@@ -195,6 +195,23 @@ TEST(Page, TellsWhatWasFound) {
   EXPECT_THAT(text, HasSubstr("Test CPU, 4 threads"));
 }
 
+TEST(BestFirst, OrdersByTimeThenByResidual) {
+  Made made(Poisson());
+  made.Add(Engine::kNone, Method::kCg, Outcome::kNonFinite, {1, kNan}, 1);
+  made.Add(Engine::kNone, Method::kGmres, Outcome::kStagnated, {1, 0.5}, 2);
+  made.Add(Engine::kNone, Method::kIdr, Outcome::kTimeLimit, {1, 0.1}, 9);
+  made.Add(Engine::kJacobi, Method::kCg, Outcome::kConverged, {1, 1e-9}, 7);
+  made.Add(Engine::kJacobi, Method::kGmres, Outcome::kConverged, {1, 1e-8}, 5);
+  EXPECT_EQ(Best(made.rows), 4);
+  const std::vector<const ComparedRow*> rows = BestFirst(made.rows);
+  ASSERT_EQ(rows.size(), 5u);
+  EXPECT_EQ(rows[0], &made.rows[4]);
+  EXPECT_EQ(rows[1], &made.rows[3]);
+  EXPECT_EQ(rows[2], &made.rows[2]);
+  EXPECT_EQ(rows[3], &made.rows[1]);
+  EXPECT_EQ(rows[4], &made.rows[0]);
+}
+
 TEST(Page, PutsCurvesWhereTheyBelong) {
   const std::vector<Residual> history = {{.iteration = 0, .relative_residual = 1},
                                          {.iteration = 1, .relative_residual = 0.1},
