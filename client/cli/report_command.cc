@@ -16,8 +16,6 @@ namespace spaid::cli {
 namespace {
 
 constexpr int kLengthBins = 32;
-constexpr size_t kMostSpectra = 12;               // of A with an M
-constexpr int64_t kMostBytes = int64_t{1} << 30;  // of an M that is downloaded
 
 // A file whose header says `pattern` is looked at all the same.
 Expected<ComparedSystem> ReadForReport(Session& session, const CompareArgs& args) {
@@ -117,14 +115,8 @@ class Gathering {
       last = row.m.get();
       const std::string name =
           EngineTitle(row.spec.engine, row.spec.pattern_power, row.spec.block_size);
-      if (++count > kMostSpectra) {
-        LeaveOut("the others", "left out: spectra of " + std::to_string(kMostSpectra) +
-                                   " preconditioners are enough for a page");
-        return std::nullopt;
-      }
-      if (row.m->host_bytes > kMostBytes) {
-        LeaveOut(name, "left out: M takes " + FormatBytes(row.m->host_bytes) + ", over " +
-                           FormatBytes(kMostBytes));
+      if (const std::string why = WhyLeftOut(*row.m, count++); !why.empty()) {
+        LeaveOut(name, why);
         continue;
       }
       session_.Announce(name + ": M", reporter_);
@@ -135,8 +127,8 @@ class Gathering {
       if (!built.ok()) {
         if (EndsAll(built.error())) return built.error();
         LeaveOut(name, built.error().reason + ": " + built.error().message);
-      } else if (!built->m) {
-        LeaveOut(name, "the server did not send M");
+      } else if (const std::string why = WhyUnfit(a(), built->m); !why.empty()) {
+        LeaveOut(name, why);
       } else if (auto error = AddSpectrum(name, &*built->m)) {
         return error;
       }

@@ -147,6 +147,16 @@ TEST_F(Report, KeepsToItsLimits) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+TEST_F(Report, TellsWhatWasRefusedOrLeftOut) {
+  // AUTO and the engines that read a pattern are refused one that is not there.
+  const std::string refused =
+      PageOf("gallery:poisson:5", {"--pattern=matrices/there", "--powers=1"});
+  EXPECT_THAT(refused, HasSubstr("<p class=\"bad\">HANDLE_UNKNOWN: "));
+  EXPECT_THAT(refused, HasSubstr("<td class=\"why\" colspan=\"7\">HANDLE_UNKNOWN: "));
+  const std::string many = PageOf("gallery:poisson:4", {"--powers=1,2,3,4,5,6"});
+  EXPECT_THAT(many, HasSubstr("left out: spectra of 12 preconditioners"));
+}
+
 TEST_F(Report, NamesOfOthersAreText) {
   const std::string evil = "<script>alert('x')</script>";
   const std::string text =

@@ -5,8 +5,13 @@
 #include <memory>
 #include <vector>
 
+#include "client/cli/output.h"
+
 namespace spaid::cli {
 namespace {
+
+constexpr size_t kMostSpectra = 12;               // of A with an M
+constexpr int64_t kMostBytes = int64_t{1} << 30;  // of an M that is downloaded
 
 void Multiply(const CscMatrix& a, std::span<const double> x, std::span<double> y) {
   std::fill(y.begin(), y.end(), 0.0);
@@ -86,6 +91,23 @@ SpectrumOperator OperatorOf(const CscMatrix& a, bool a_symmetric, const CscMatri
               },
           .symmetric = false,
           .name = "A M"};
+}
+
+std::string WhyLeftOut(const PreconditionerInfo& m, size_t index) {
+  if (index >= kMostSpectra) {
+    return "left out: spectra of " + std::to_string(kMostSpectra) +
+           " preconditioners are enough for a page";
+  }
+  if (m.host_bytes > kMostBytes) {
+    return "left out: M takes " + FormatBytes(m.host_bytes) + ", over " + FormatBytes(kMostBytes);
+  }
+  return "";
+}
+
+std::string WhyUnfit(const CscMatrix& a, const std::optional<CscMatrix>& m) {
+  if (!m) return "the server did not send M";
+  if (m->n == a.n) return "";
+  return "the server sent an M of " + FormatCount(m->n) + " rows for an A of " + FormatCount(a.n);
 }
 
 }  // namespace spaid::cli

@@ -1,6 +1,8 @@
 // Makes the operators whose spectra a report shows: A, and A preconditioned.
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 #include "client/cli/report/ritz.h"
@@ -18,5 +20,12 @@ struct SpectrumOperator {
 // where A is and M is G'G, or a positive diagonal. Borrows both, which must have values. The result
 // holds buffers of its own: one thread at a time.
 SpectrumOperator OperatorOf(const CscMatrix& a, bool a_symmetric, const CscMatrix* m);
+
+// Says why the spectrum with the `index`-th M (from 0) is left out: it is over 1 GiB, or there are
+// 12 others already. Empty: it is not.
+std::string WhyLeftOut(const PreconditionerInfo& m, size_t index);
+// Says why what a server sent as M cannot be multiplied with A: nothing came, or another size.
+// Empty: it can.
+std::string WhyUnfit(const CscMatrix& a, const std::optional<CscMatrix>& m);
 
 }  // namespace spaid::cli

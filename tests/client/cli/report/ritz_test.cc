@@ -284,5 +284,22 @@ TEST(OperatorOf, HasTheSpectrumOfMA) {
   EXPECT_FALSE(OperatorOf(other, false, &diagonal).symmetric);
 }
 
+TEST(WhyUnfit, LooksAtWhatCame) {
+  const CscMatrix a = Sparse(MatrixXd::Identity(3, 3)), other = Sparse(MatrixXd::Identity(4, 4));
+  EXPECT_THAT(WhyUnfit(a, a), IsEmpty());
+  EXPECT_EQ(WhyUnfit(a, std::nullopt), "the server did not send M");
+  EXPECT_EQ(WhyUnfit(a, other), "the server sent an M of 4 rows for an A of 3");
+}
+
+TEST(WhyLeftOut, BoundsBytesAndNumbers) {
+  PreconditionerInfo m;
+  m.host_bytes = int64_t{1} << 30;
+  EXPECT_THAT(WhyLeftOut(m, 0), IsEmpty());
+  EXPECT_THAT(WhyLeftOut(m, 11), IsEmpty());
+  EXPECT_THAT(WhyLeftOut(m, 12), ::testing::StartsWith("left out: spectra of 12 "));
+  ++m.host_bytes;
+  EXPECT_EQ(WhyLeftOut(m, 0), "left out: M takes 1.07 GB, over 1.07 GB");
+}
+
 }  // namespace
 }  // namespace spaid::cli
