@@ -84,7 +84,8 @@ class ManPagesTest(unittest.TestCase):
             for title in ('Usage', 'Positionals', 'Options', 'Subcommands', 'Start here', 'Examples',
                           'Exit codes'):
                 text = text.replace(f'{title}:', '')
-            words = {w.rstrip('.:') for w in text.lower().replace('-h,', '-h, ').replace('-q,', '-q, ').split()}
+            text = re.sub(r'(?<=\s-[a-z]),', ', ', text.lower())
+            words = {w.rstrip('.:') for w in text.split()}
             with self.subTest(page=name):
                 self.assertEqual({w for w in words if w not in page}, set())
 
