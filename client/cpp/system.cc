@@ -121,16 +121,20 @@ Expected<SolveResult> System::Solve(std::span<const double> b, std::span<const d
   }
 }
 
+std::optional<Error> System::Upload(const CallOptions& call, Timings* timings) {
+  if (!matrix_.empty()) return std::nullopt;
+  auto stored = pattern_.empty() ? client_->Upload(a_, "", call, timings)
+                                 : client_->UploadValues(pattern_, a_, "", call, timings);
+  if (!stored.ok()) return stored.error();
+  matrix_ = pattern_ = stored->name;
+  return std::nullopt;
+}
+
 Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call,
                                     const CscMatrix* known) {
   for (int left = kMaxTries;; --left) {
     Timings upload;
-    if (matrix_.empty()) {
-      auto stored = pattern_.empty() ? client_->Upload(a_, "", call, &upload)
-                                     : client_->UploadValues(pattern_, a_, "", call, &upload);
-      if (!stored.ok()) return stored.error();
-      matrix_ = pattern_ = stored->name;
-    }
+    if (auto error = Upload(call, &upload)) return *std::move(error);
     Expected<BuildResult> built = client_->Build(matrix_, options_.spec, fetch_result, call, known);
     if (!built.ok()) {
       if (left > 1 && Forget(built.error())) continue;
