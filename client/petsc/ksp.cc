@@ -218,6 +218,7 @@ PetscErrorCode SolveColumns(KSP ksp, const Columns& b, const Columns& x) {
   PcData& pc = *DataOf(ksp->pc);
   Mat a = nullptr;
   PetscCall(CheckProblem(ksp, &a));
+  PetscCall(PCSetFailedReason(ksp->pc, PC_NOERROR));
   PetscCall(pc.remote.Upload(a, pc.settings));
   PetscCall(Gather(&data, b, &data.b));
   data.guess.clear();
@@ -253,6 +254,7 @@ PetscErrorCode SolveColumns(KSP ksp, const Columns& b, const Columns& x) {
                refused->message.c_str());
     ksp->its = 0;
     ksp->reason = KSP_DIVERGED_PC_FAILED;
+    PetscCall(PCSetFailedReason(ksp->pc, PC_FACTOR_OTHER));
     data.outcome = refused->message;
     PetscFunctionReturn(kOk);
   }
@@ -320,6 +322,11 @@ PetscErrorCode View(KSP ksp, PetscViewer viewer) {
     PetscCall(PetscViewerASCIIPrintf(viewer, "  M %s: %s\n",
                                      text(Name(solved->reuse->decision)).c_str(),
                                      solved->reuse->reason.c_str()));
+  }
+  for (const Rung& rung : solved->rungs) {
+    PetscCall(
+        PetscViewerASCIIPrintf(viewer, "  tried %s: %s\n", rung.what.c_str(),
+                               rung.left.empty() ? "it solved the system" : rung.left.c_str()));
   }
   if (!Data(ksp).outcome.empty()) {
     PetscCall(PetscViewerASCIIPrintf(viewer, "  %s\n", Data(ksp).outcome.c_str()));

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <regex>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -88,21 +89,17 @@ class Table {
 
   template <class T>
   void Add(const OptionInfo& info, T& member) {
-    std::string name = start_ + info.flag.substr(2);
-    std::replace(name.begin(), name.end(), '-', '_');
-    name.front() = '-';
+    const std::string name = InPetscsWords(info.flag);
     auto [found, is_new] = entries_.try_emplace(name);
     Entry& entry = found->second;
     if (is_new) {
       order_.push_back(name);
-      entry.help = info.help;
+      entry.help = InPetscsWords(info.help);
       entry.choices = info.choices;
       entry.value = ToValue(member);
       entry.min = info.min, entry.max = info.max;
       entry.above_min = info.above_min, entry.below_max = info.below_max;
       entry.unset = IsUnset(member);
-    } else if (entry.help.empty()) {
-      entry.help = info.help;
     }
     entry.members.push_back([&member](const Value& value) { FromValue(value, &member); });
   }
@@ -120,6 +117,21 @@ class Table {
   }
 
  private:
+  // Flags in a text as PETSc has them: "-pc_spaid_k_max 3" of "--k-max=3".
+  std::string InPetscsWords(const std::string& text) const {
+    static const std::regex flag("--([a-z][a-z-]*)(=?)");
+    std::string words;
+    auto at = text.begin();
+    for (std::sregex_iterator match(text.begin(), text.end(), flag), end; match != end; ++match) {
+      words.append(at, text.begin() + match->position());
+      std::string name = match->str(1);
+      std::replace(name.begin(), name.end(), '-', '_');
+      words += start_ + name + (match->length(2) > 0 ? " " : "");
+      at = text.begin() + match->position() + match->length();
+    }
+    return words.append(at, text.end());
+  }
+
   static PetscErrorCode ReadOne(PetscOptionItems* PetscOptionsObject, const std::string& name,
                                 Entry* entry, PetscBool* given) {
     PetscFunctionBegin;
@@ -260,6 +272,12 @@ PetscErrorCode SetFromOptions(PetscOptionItems* items, PcSettings* settings) {
   table.Add(AtLeast(Own("--gather-limit", "Bytes of A that one rank takes from the others"), 0),
             settings->gather_bytes);
   PetscCall(table.Read(items));
+  const std::string& pattern = settings->spec.pattern_matrix;
+  PetscCheck(pattern.empty() || pattern.starts_with("matrices/"), PETSC_COMM_SELF,
+             PETSC_ERR_ARG_WRONG,
+             "spaid: -pc_spaid_pattern %s is no handle of the daemon (matrices/...); upload the "
+             "pattern first: spaidctl upload --pattern-only FILE",
+             pattern.c_str());
   if (!token_file.empty()) PetscCall(ReadToken(token_file, &client.token));
   PetscFunctionReturn(kOk);
 }
