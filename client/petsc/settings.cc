@@ -8,6 +8,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <optional>
 #include <regex>
 #include <string>
 #include <string_view>
@@ -100,6 +101,9 @@ class Table {
       entry.min = info.min, entry.max = info.max;
       entry.above_min = info.above_min, entry.below_max = info.below_max;
       entry.unset = IsUnset(member);
+      if constexpr (std::is_same_v<T, std::optional<std::chrono::nanoseconds>>) {
+        entry.min = 0, entry.above_min = true;
+      }
     }
     entry.members.push_back([&member](const Value& value) { FromValue(value, &member); });
   }

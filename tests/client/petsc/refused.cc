@@ -1,0 +1,2 @@
+// Compiled with another configuration of PETSC_USE_..., which client/petsc/petsc.h refuses.
+#include "client/petsc/petsc.h"
