@@ -109,12 +109,13 @@ PetscErrorCode AppliedMatrix::Spread(Mat like, PetscInt rows) {
   PetscCall(PetscCommDuplicate(PetscObjectComm(reinterpret_cast<PetscObject>(like)), &comm, &tag));
   PetscCallMPI(MPI_Comm_rank(comm, &rank));
   PetscCallMPI(MPI_Comm_size(comm, &size));
-  const PetscInt* starts = nullptr;
-  PetscCall(MatGetOwnershipRanges(like, &starts));
+  std::vector<PetscInt> counts(static_cast<size_t>(size));
+  PetscCallMPI(MPI_Gather(&rows, 1, MPIU_INT, counts.data(), 1, MPIU_INT, 0, comm));
   if (rank == 0) {
+    auto last = static_cast<size_t>(rows);
     for (int to = 1; to < size; ++to) {
-      const auto first = static_cast<size_t>(starts[to]),
-                 last = static_cast<size_t>(starts[to + 1]);
+      const size_t first = last;
+      last += static_cast<size_t>(counts[static_cast<size_t>(to)]);
       const auto at = static_cast<size_t>(ptr_[first]);
       const size_t count = static_cast<size_t>(ptr_[last]) - at;
       PetscCall(Send(&ptr_[first], last - first + 1, MPIU_INT, to, tag, comm));

@@ -15,8 +15,8 @@ PetscErrorCode CheckEntries(Mat a) {
   PetscCall(MatGetType(a, &type));
   PetscCall(
       PetscObjectTypeCompareAny(reinterpret_cast<PetscObject>(a), &shell, MATSHELL, MATMFFD, ""));
-  PetscCall(
-      PetscObjectTypeCompareAny(reinterpret_cast<PetscObject>(a), &composed, MATNEST, MATIS, ""));
+  PetscCall(PetscObjectTypeCompareAny(reinterpret_cast<PetscObject>(a), &composed, MATNEST, MATIS,
+                                      MATSEQSELL, MATMPISELL, ""));
   PetscCall(MatHasOperation(a, MATOP_GET_ROW, &rows));
   PetscCheck(
       !shell && (composed || rows), PetscObjectComm(reinterpret_cast<PetscObject>(a)),
