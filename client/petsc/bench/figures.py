@@ -1,0 +1,166 @@
+#!/usr/bin/python3
+"""Measures libspaidpetsc.so beside PETSc's and hypre's own preconditioners: the tables of docs/petsc.md.
+
+    client/petsc/bench/figures.py set-up [--rounds=5] [--ranks=1] poisson:60 elasticity:20 convdiff:60
+    client/petsc/bench/figures.py totals
+
+Build spaid, spaidctl, spaid_petsc and petsc_preconditioners before, and run it from the build folder. Set-up:
+everything by turns in one process; each way of reaching the daemon has one of its own, so that no round finds
+what another left. Medians but for the cold set-up, which is the first.
+"""
+
+import argparse
+import csv
+import os
+import pathlib
+import re
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+
+import scipy.io
+
+ROOT = pathlib.Path(__file__).parents[3]
+sys.path.insert(0, str(ROOT / 'tests/e2e/attacks'))
+import daemon as daemon_module  # noqa: E402
+
+BUILD = pathlib.Path.cwd()
+os.environ.setdefault('SPAID_DAEMON', str(BUILD / 'bin/spaid'))
+os.environ.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1',
+                  OMPI_MCA_rmaps_base_oversubscribe='1', OMP_NUM_THREADS='1')
+
+# Name, options; {d} is where the daemon is.
+SPD = (('Jacobi', '-ksp_type cg -pc_type jacobi'),
+       ('ICC(0)', '-ksp_type cg -pc_type icc'),
+       ('GAMG', '-ksp_type cg -pc_type gamg'),
+       ('ParaSails', '-ksp_type cg -pc_type hypre -pc_hypre_type parasails -pc_hypre_parasails_sym SPD'),
+       ('spaid fsai, TCP', '-ksp_type cg -pc_type spaid -pc_spaid_engine fsai {tcp}'),
+       ('spaid fsai, shared', '-ksp_type cg -pc_type spaid -pc_spaid_engine fsai {shared}'),
+       ('spaid afsai, TCP', '-ksp_type cg -pc_type spaid -pc_spaid_engine afsai {tcp}'),
+       ('spaid afsai, shared', '-ksp_type cg -pc_type spaid -pc_spaid_engine afsai {shared}'))
+GENERAL = (('Jacobi', '-ksp_type bcgs -pc_type jacobi'),
+           ('ILU(0)', '-ksp_type bcgs -pc_type ilu'),
+           ('ParaSails', '-ksp_type bcgs -pc_type hypre -pc_hypre_type parasails '
+            '-pc_hypre_parasails_sym nonsymmetric'),
+           ('spaid static-spai, TCP', '-ksp_type bcgs -pc_type spaid -pc_spaid_engine static-spai {tcp}'),
+           ('spaid static-spai, shared', '-ksp_type bcgs -pc_type spaid -pc_spaid_engine static-spai {shared}'))
+
+
+def convert(matrix, folder):
+    """The gallery's matrix as PETSc's binary file; (path, rows, entries)."""
+    family, size = matrix.split(':')
+    market = pathlib.Path(folder, 'a.mtx')
+    subprocess.run([BUILD / 'bin/spaidctl', 'gallery', family, f'--size={size}', f'--out={market}'], check=True)
+    a = scipy.io.mmread(market).tocsr()
+    a.sort_indices()
+    n = a.shape[0]
+    path = pathlib.Path(folder, 'a.petsc')
+    with open(path, 'wb') as out:
+        out.write(struct.pack('>iiii', 1211216, n, n, a.nnz))
+        out.write((a.indptr[1:] - a.indptr[:-1]).astype('>i4').tobytes())
+        out.write(a.indices.astype('>i4').tobytes())
+        out.write(a.data.astype('>f8').tobytes())
+    return path, n, a.nnz
+
+
+def run(words, ranks):
+    start = [] if ranks == 1 else ['mpirun', '-n', str(ranks)]
+    return subprocess.run([*start, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE).stdout
+
+
+def entries_of_m(log, engine):
+    """Of the last build in a daemon's log."""
+    return int(re.findall(r'job_ended .*?kind=build.*?nnz=(\d+)', log)[-1]) if engine else 0
+
+
+def set_up(matrix, rounds, ranks):
+    with tempfile.TemporaryDirectory() as folder:
+        path, n, nnz = convert(matrix, folder)
+        configs = GENERAL if matrix.startswith(('convdiff', 'circuit')) else SPD
+        daemons, words = [], []
+        try:
+            for name, options in configs:
+                tcp = shared = ''
+                if 'spaid' in options:
+                    socket = pathlib.Path(folder, f's{len(daemons)}')
+                    one = daemon_module.Daemon(f'--local-socket={socket}')
+                    daemons.append(one)
+                    tcp = f'-pc_spaid_address {one.address}'
+                    shared = f'{tcp} -pc_spaid_local_socket {socket}'
+                words.append(f'{name}|{options.format(tcp=tcp, shared=shared)} -ksp_rtol 1e-8')
+            text = run([BUILD / 'client/petsc/bench/petsc_preconditioners', '-dll_append',
+                        BUILD / 'lib/libspaidpetsc.so', '-f', path, '-rounds', rounds, '-configs',
+                        ';'.join(words)], ranks)
+        finally:
+            for one in daemons:
+                one.close()
+    rows = {}
+    for line in text.splitlines():
+        name, *numbers = line.rsplit(',', 7)
+        rows.setdefault(name, []).append([float(v) for v in numbers])
+    out = csv.writer(sys.stdout)
+    for name, measured in rows.items():
+        cold = measured[0][1]
+        again, apply, solve, its = (statistics.median(row[k] for row in measured[1:]) for k in (1, 2, 3, 4))
+        bad = max(row[6] for row in measured)
+        out.writerow([matrix, n, nnz, name, f'{1e3 * cold:.1f}', f'{1e3 * again:.1f}', f'{1e3 * apply:.3f}',
+                      int(its), f'{1e3 * solve:.0f}', f'{1e3 * (again + solve):.0f}', f'{bad:.0e}'])
+
+
+def event(name, text):
+    """Seconds and counts of an event of -log_view."""
+    found = re.search(rf'(?m)^{name} +(\d+) [\d.]+ ([\d.e+-]+) ', text)
+    return float(found[2])
+
+
+def totals():
+    out = csv.writer(sys.stdout)
+    programs = BUILD / 'tests/e2e/petsc/programs'
+    ex45 = f'{programs}/ksp_ex45 -da_grid_x 61 -da_grid_y 61 -da_grid_z 61 -ksp_rtol 1e-8 -log_view'
+    elastic = ('/usr/bin/dolfinx-scaling-test --problem_type elasticity --scaling_type strong --ndofs 60000 '
+               '-ksp_rtol 1e-8 -log_view')
+    own = {ex45: ('-ksp_type bcgs -pc_type jacobi', '-ksp_type bcgs -pc_type ilu',
+                  '-ksp_type gmres -pc_type gamg', '-ksp_type gmres -pc_type hypre'),
+           elastic: ('-ksp_type cg -pc_type jacobi', '-ksp_type cg -pc_type icc', '-ksp_type cg -pc_type gamg',
+                     '-ksp_type cg -pc_type hypre')}
+    for program, options in own.items():
+        for words in (*options, '-ksp_type spaid -pc_type spaid', '-ksp_type spaid -pc_type spaid shared'):
+            for ranks in (1, 2):
+                if ranks == 2 and ('icc' in words or 'ilu' in words):
+                    words = words.replace('-pc_type', '-pc_type bjacobi -sub_pc_type')
+                seconds = []
+                for _ in range(3):  # a fresh daemon each time: nothing is known to it
+                    one = daemon_module.Daemon('--local-socket=' + tempfile.mktemp())
+                    socket = re.search(r'local_socket=(\S+)', one.text()).group(1)
+                    given = words.replace(' shared', f' -pc_spaid_local_socket {socket}')
+                    if 'spaid' in given:
+                        given += f' -pc_spaid_address {one.address}'
+                    try:
+                        text = run([*program.split(), *given.split(), '-dll_append',
+                                    BUILD / 'lib/libspaidpetsc.so'], ranks)
+                    finally:
+                        one.close()
+                    seconds.append(event('KSPSolve', text))
+                out.writerow([program.split()[0].rsplit('/', 1)[1], words, ranks,
+                              f'{statistics.median(seconds):.2f}'])
+                sys.stdout.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('what', choices=('set-up', 'totals'))
+    parser.add_argument('matrices', nargs='*')
+    parser.add_argument('--rounds', type=int, default=5)
+    parser.add_argument('--ranks', type=int, default=1)
+    args = parser.parse_intermixed_args()
+    if args.what == 'totals':
+        totals()
+        return
+    for matrix in args.matrices:
+        set_up(matrix, args.rounds, args.ranks)
+
+
+if __name__ == '__main__':
+    main()
