@@ -214,13 +214,15 @@ PetscErrorCode View(PC pc, PetscViewer viewer) {
   PetscCall(
       PetscObjectTypeCompare(reinterpret_cast<PetscObject>(viewer), PETSCVIEWERASCII, &is_ascii));
   if (!is_ascii) PetscFunctionReturn(kOk);
-  PetscCall(PetscViewerASCIIPrintf(viewer, "  daemon: %s\n", data.settings.client.address.c_str()));
+  PetscCall(PetscViewerASCIIPrintf(viewer, "  daemon: %s\n",
+                                   data.settings.options.client.address.c_str()));
   PetscCall(PetscViewerASCIIPushTab(viewer));
   if (const BuildResult* built = data.remote.built(); built != nullptr && data.m.is_set()) {
     PetscCall(ViewM(pc, *built, viewer));
   } else {
-    PetscCall(PetscViewerASCIIPrintf(viewer, "engine: %s; no M here\n",
-                                     std::string(Name(data.settings.spec.engine)).c_str()));
+    PetscCall(
+        PetscViewerASCIIPrintf(viewer, "engine: %s; no M here\n",
+                               std::string(Name(data.settings.options.solve.engine)).c_str()));
   }
   PetscCall(PetscViewerASCIIPopTab(viewer));
   PetscFunctionReturn(kOk);

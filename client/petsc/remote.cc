@@ -10,15 +10,6 @@
 namespace spaid::petsc {
 namespace {
 
-CallOptions Call(const PcSettings& settings) {
-  CallOptions call;
-  if (settings.timeout_s > 0) {
-    call.timeout = std::chrono::milliseconds(std::llround(std::ceil(settings.timeout_s * 1000)));
-  }
-  call.priority = settings.priority;
-  return call;
-}
-
 // The daemon knows what it cannot do with this matrix; all else ends the program.
 bool IsRefusal(const Error& error) { return error.code == Code::kFailedPrecondition; }
 
@@ -121,20 +112,19 @@ PetscErrorCode Remote::Upload(Mat a, const PcSettings& settings) {
 
 std::optional<Error> Remote::Hand(Change change, const PcSettings& settings) {
   // Connects here, not when the library is loaded: gRPC does not outlive a fork.
-  if (!client_) client_ = std::make_unique<Client>(settings.client);
+  if (!client_) client_ = std::make_unique<Client>(settings.options.client);
   CscView view = whole_.view();
-  if (!settings.client.local_socket.empty()) {
+  if (!settings.options.client.local_socket.empty()) {
     if (auto error = Share(change, &view)) return error;
   }
   if (!system_) {
-    system_.emplace(*client_, view,
-                    SolveOptions{.engine = settings.spec.engine, .spec = settings.spec});
+    system_.emplace(*client_, view, settings.options.solve);
   } else if (auto error = change == Change::kValues ? system_->SetValues(view.values)
                                                     : system_->SetMatrix(view)) {
     return error;
   }
   upload_ = {};
-  return system_->Upload(Call(settings), &upload_);
+  return system_->Upload(settings.options.call, &upload_);
 }
 
 std::optional<Error> Remote::Share(Change change, CscView* view) {
@@ -157,9 +147,9 @@ PetscErrorCode Remote::Build(MPI_Comm comm, const PcSettings& settings,
   PetscCall(PetscLogEventBegin(LogEvents().build, nullptr, nullptr, nullptr, nullptr));
   std::optional<Error> error;
   const auto build = [&]() -> std::optional<Error> {
-    system_->SetOptions({.engine = settings.spec.engine, .spec = settings.spec}, {});
+    system_->SetOptions(settings.options.solve, {});
     const CscMatrix* known = built_ && built_->m ? &*built_->m : nullptr;
-    auto built = system_->Build(/*fetch_result=*/true, Call(settings), known);
+    auto built = system_->Build(/*fetch_result=*/true, settings.options.call, known);
     if (!built.ok()) return built.error();
     built_ = *std::move(built);
     return CheckFits(*built_->m);
@@ -177,12 +167,12 @@ PetscErrorCode Remote::Solve(MPI_Comm comm, const PcSettings& settings, const Ta
   std::optional<Error> error;
   const auto solve = [&](const TakeResidual& tell) -> std::optional<Error> {
     SolveOptions options = task.options;
-    options.engine = settings.spec.engine;
-    options.spec = settings.spec;
-    options.m_precision = settings.m_precision;
+    options.engine = settings.options.solve.engine;
+    options.spec = settings.options.solve.spec;
+    options.m_precision = settings.options.solve.m_precision;
     options.solution = {task.x, task.count};
     system_->SetOptions(std::move(options), task.reuse);
-    CallOptions call = Call(settings);
+    CallOptions call = settings.options.call;
     std::stop_source stop;
     call.stop = stop.get_token();
     call.on_progress = [&](const Progress& progress) {

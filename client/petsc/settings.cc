@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <regex>
@@ -17,8 +18,6 @@
 #include <variant>
 #include <vector>
 
-#include "client/cpp/options.h"
-
 namespace spaid::petsc {
 namespace {
 
@@ -26,6 +25,32 @@ using internal::OptionInfo;
 
 // How an option is read; that of an enum by its name.
 using Value = std::variant<bool, int64_t, double, std::string>;
+
+template <class T>
+constexpr bool kIsTime = false;
+template <class Count, class Period>
+constexpr bool kIsTime<std::chrono::duration<Count, Period>> = true;
+
+// T of std::optional<T>.
+template <class T>
+struct Inner {
+  using Type = T;
+};
+template <class T>
+struct Inner<std::optional<T>> {
+  using Type = T;
+};
+
+// All names of an enum.
+template <class E>
+std::vector<std::string> NamesOf() {
+  std::vector<std::string> names;
+  for (int i = 0; i < 64; ++i) {
+    const std::string_view name = Name(static_cast<E>(i));
+    if (name != "unknown") names.emplace_back(name);
+  }
+  return names;
+}
 
 template <class T>
 Value ToValue(const T& member) {
@@ -39,7 +64,7 @@ Value ToValue(const T& member) {
     return std::string(Name(member));
   } else if constexpr (std::is_same_v<T, std::string>) {
     return member;
-  } else if constexpr (std::is_same_v<T, std::chrono::nanoseconds>) {
+  } else if constexpr (kIsTime<T>) {
     return std::chrono::duration<double>(member).count();
   } else {
     return ToValue(member.value_or(typename T::value_type{}));
@@ -60,8 +85,8 @@ void FromValue(const Value& value, T* member) {
     }
   } else if constexpr (std::is_same_v<T, std::string>) {
     *member = std::get<std::string>(value);
-  } else if constexpr (std::is_same_v<T, std::chrono::nanoseconds>) {
-    *member = std::chrono::nanoseconds(std::llround(std::get<double>(value) * 1e9));
+  } else if constexpr (kIsTime<T>) {
+    *member = std::chrono::ceil<T>(std::chrono::duration<double>(std::get<double>(value)));
   } else {
     FromValue(value, &member->emplace());
   }
@@ -101,8 +126,10 @@ class Table {
       entry.min = info.min, entry.max = info.max;
       entry.above_min = info.above_min, entry.below_max = info.below_max;
       entry.unset = IsUnset(member);
-      if constexpr (std::is_same_v<T, std::optional<std::chrono::nanoseconds>>) {
-        entry.min = 0, entry.above_min = true;
+      using Member = typename Inner<T>::Type;
+      if constexpr (kIsTime<Member>) entry.min = 0, entry.above_min = true;
+      if constexpr (std::is_enum_v<Member>) {
+        if (entry.choices.empty()) entry.choices = NamesOf<Member>();
       }
     }
     entry.members.push_back([&member](const Value& value) { FromValue(value, &member); });
@@ -195,27 +222,20 @@ class Table {
   std::vector<std::string> order_;
 };
 
-// Options that a program of PETSc has, beside those of the contract.
+// An option that programs of PETSc have, and the contract has not.
 OptionInfo Own(const char* flag, const char* help) {
-  OptionInfo info;
-  info.flag = flag;
-  info.help = help;
+  OptionInfo info = internal::PlainOption(flag, "", help, "");
+  info.min = 0;
   return info;
 }
 
-template <class E>
-OptionInfo OwnChoice(const char* flag, const char* help) {
-  OptionInfo info = Own(flag, help);
-  for (int i = 0; i < 64; ++i) {
-    const std::string_view name = Name(static_cast<E>(i));
-    if (name != "unknown") info.choices.emplace_back(name);
-  }
-  return info;
-}
-
-OptionInfo AtLeast(OptionInfo info, double min) {
-  info.min = min;
-  return info;
+// Of the iteration, or what PETSc's own objects say: the last two are A's, and of SNES and TS.
+bool IsNotThePcs(std::string_view flag) {
+  static constexpr std::string_view kFlags[] = {
+      "--method",     "--rtol",        "--atol",           "--max-iterations",
+      "--restart",    "--basis-bytes", "--shadow-vectors", "--token",
+      "--null-space", "--reuse",       "--reuse-factor"};
+  return std::find(std::begin(kFlags), std::end(kFlags), flag) != std::end(kFlags);
 }
 
 PetscErrorCode ReadToken(const std::string& path, std::string* token) {
@@ -241,48 +261,33 @@ std::string_view Name(Parallel value) {
 }
 
 PcSettings::PcSettings() {
-  if (const char* address = std::getenv("SPAID_ADDRESS")) client.address = address;
-  if (const char* token = std::getenv("SPAID_TOKEN")) client.token = token;
-  spec.engine = Engine::kAuto;
+  if (const char* address = std::getenv("SPAID_ADDRESS")) options.client.address = address;
+  if (const char* token = std::getenv("SPAID_TOKEN")) options.client.token = token;
 }
 
 PetscErrorCode SetFromOptions(PetscOptionItems* items, PcSettings* settings) {
   PetscFunctionBegin;
   Table table("-pc_spaid_");
-  ClientOptions& client = settings->client;
   std::string token_file;
-  table.Add(Own("--address", "Daemon to talk to; else $SPAID_ADDRESS"), client.address);
+  internal::VisitOptionSet(settings->options, [&](const OptionInfo& info, auto& member) {
+    if (!IsNotThePcs(info.flag)) table.Add(info, member);
+  });
   table.Add(Own("--token-file", "File with the bearer token; else $SPAID_TOKEN"), token_file);
-  table.Add(Own("--tls-ca", "Use TLS; trust this authority (PEM)"), client.ca_file);
-  table.Add(Own("--tls-cert", "Client certificate for mutual TLS (PEM)"), client.certificate_file);
-  table.Add(Own("--tls-key", "Its private key (PEM)"), client.key_file);
-  table.Add(Own("--tenant", "Tenant to ask for"), client.tenant);
-  table.Add(Own("--local-socket", "The --local-socket of a daemon on this host: arrays are shared"),
-            client.local_socket);
-  table.Add(OwnChoice<Engine>("--engine", "What makes M"), settings->spec.engine);
-  internal::VisitOptions(settings->spec, std::nullopt,
-                         [&](const OptionInfo& info, auto& member) { table.Add(info, member); });
-  table.Add(*internal::FindSolveOption("preconditioner_storage"), settings->m_precision);
-  table.Add(OwnChoice<Priority>("--priority", "Class of the jobs"), settings->priority);
-  table.Add(AtLeast(Own("--timeout", "Seconds that a call may take; 0: no limit"), 0),
-            settings->timeout_s);
-  table.Add(AtLeast(Own("--reuse-factor",
-                        "Keep M for other values while solves take at most this many times the "
-                        "iterations of its first one; 0: build M anew"),
-                    0),
+  table.Add(Own("--reuse-factor",
+                "Keep M for other values while solves take at most this many times the "
+                "iterations of its first one; 0: build M anew"),
             settings->reuse_factor);
-  table.Add(OwnChoice<Parallel>("--parallel", "Several ranks: gather A to one, or refuse"),
-            settings->parallel);
-  table.Add(AtLeast(Own("--gather-limit", "Bytes of A that one rank takes from the others"), 0),
+  table.Add(Own("--parallel", "Several ranks: gather A to one, or refuse"), settings->parallel);
+  table.Add(Own("--gather-limit", "Bytes of A that one rank takes from the others"),
             settings->gather_bytes);
   PetscCall(table.Read(items));
-  const std::string& pattern = settings->spec.pattern_matrix;
+  const std::string& pattern = settings->options.solve.spec.pattern_matrix;
   PetscCheck(pattern.empty() || pattern.starts_with("matrices/"), PETSC_COMM_SELF,
              PETSC_ERR_ARG_WRONG,
              "spaid: -pc_spaid_pattern %s is no handle of the daemon (matrices/...); upload the "
              "pattern first: spaidctl upload --pattern-only FILE",
              pattern.c_str());
-  if (!token_file.empty()) PetscCall(ReadToken(token_file, &client.token));
+  if (!token_file.empty()) PetscCall(ReadToken(token_file, &settings->options.client.token));
   PetscFunctionReturn(kOk);
 }
 

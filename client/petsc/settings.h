@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "client/cpp/spaid/client.h"
+#include "client/cpp/option_text.h"
 #include "client/petsc/petsc.h"
 
 namespace spaid::petsc {
@@ -17,12 +17,8 @@ std::string_view Name(Parallel value);
 struct PcSettings {
   PcSettings();  // $SPAID_ADDRESS, $SPAID_TOKEN
 
-  ClientOptions client;
-  PreconditionerSpec spec;
-  Precision m_precision = Precision::kAuto;  // of whole solves
-  Priority priority = Priority::kNormal;
-  PetscReal timeout_s = 0;     // of each call; 0: none
-  PetscReal reuse_factor = 0;  // 0: M is built of every new A
+  internal::OptionSet options;  // those of the iteration are the KSP's
+  PetscReal reuse_factor = 0;   // 0: M is built of every new A
   Parallel parallel = Parallel::kGather;
   PetscReal gather_bytes = 2147483648.0;  // of A that one rank takes from the others
 };

@@ -46,7 +46,7 @@ class Ex2(programs.TestCase):
 
     def test_help_lists_the_options(self):
         text = self.run_program('ksp_ex2', '-m 5 -n 5 -ksp_type spaid -pc_type spaid -help')
-        for words in ('-pc_spaid_engine <now auto : formerly auto> What makes M (choose one of) auto none '
+        for words in ('-pc_spaid_engine <now auto : formerly auto> Preconditioner (choose one of) auto none '
                       'jacobi', '-pc_spaid_k_max', '-pc_spaid_reuse_factor', '-ksp_spaid_method',
                       'gather error'):
             self.assertIn(words, text)
