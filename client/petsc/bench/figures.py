@@ -52,7 +52,8 @@ def convert(matrix, folder):
     """The gallery's matrix as PETSc's binary file; (path, rows, entries)."""
     family, size = matrix.split(':')
     market = pathlib.Path(folder, 'a.mtx')
-    subprocess.run([BUILD / 'bin/spaidctl', 'gallery', family, f'--size={size}', f'--out={market}'], check=True)
+    subprocess.run([BUILD / 'bin/spaidctl', 'gallery', family, f'--size={size}', f'--out={market}'],
+                   check=True, stdout=subprocess.DEVNULL)
     a = scipy.io.mmread(market).tocsr()
     a.sort_indices()
     n = a.shape[0]
@@ -90,7 +91,7 @@ def set_up(matrix, rounds, ranks):
                     tcp = f'-pc_spaid_address {one.address}'
                     shared = f'{tcp} -pc_spaid_local_socket {socket}'
                 words.append(f'{name}|{options.format(tcp=tcp, shared=shared)} -ksp_rtol 1e-8')
-            text = run([BUILD / 'client/petsc/bench/petsc_preconditioners', '-dll_append',
+            text = run([BUILD / 'bin/petsc_preconditioners', '-dll_append',
                         BUILD / 'lib/libspaidpetsc.so', '-f', path, '-rounds', rounds, '-configs',
                         ';'.join(words)], ranks)
         finally:
