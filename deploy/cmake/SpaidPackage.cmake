@@ -9,6 +9,8 @@
 #   c        lib/libspaid.so.1 with every shared library that a bare host lacks, <spaid/spaid.h>, the
 #            Fortran module's source, and pkg-config
 #   python   share/spaid/python: the wheel of the Python client, where it was built
+#   petsc    lib/petsc3.18-real/libspaidpetsc.so, of the PETSc that it was built with; goes over runtime,
+#            whose libraries it takes
 #   dev      headers, static libraries, find_package(spaid), pkg-config and the protos
 #
 # tests and bench bring what else they need into lib/, and go over runtime. The C and C++ runtimes are
@@ -57,13 +59,14 @@ endfunction()
 
 set(spaid_programs spaid spaidctl spaid-load)
 spaid_executables_below(${PROJECT_SOURCE_DIR} spaid_others)
-# Not for hosts: what compares and fits in a build tree, fuzz targets, and what replaces the allocator.
+# Not for hosts: what compares and fits in a build tree, fuzz targets, what replaces the allocator, and what
+# needs PETSc.
 list(REMOVE_ITEM spaid_others ${spaid_programs})
 set(spaid_bench_programs ${spaid_others})
 list(FILTER spaid_bench_programs INCLUDE REGEX "_bench$")
 set(spaid_tests_programs ${spaid_others})
 list(FILTER spaid_tests_programs INCLUDE REGEX "_(test|daemon|before_main)$")
-list(FILTER spaid_tests_programs EXCLUDE REGEX "_memory(_books)?_test$")
+list(FILTER spaid_tests_programs EXCLUDE REGEX "_(memory|memory_books|petsc)_test$")
 
 install(TARGETS ${spaid_programs} RUNTIME DESTINATION bin COMPONENT runtime)
 spaid_install_libraries(runtime "${spaid_programs}" "" OFF)
@@ -96,6 +99,11 @@ spaid_install_libraries(c "" $<TARGET_FILE:spaid_c> OFF)
 install(FILES client/c/spaid/spaid.h client/fortran/spaid.f90 DESTINATION include/spaid COMPONENT c)
 configure_file(deploy/cmake/spaid.pc.in ${PROJECT_BINARY_DIR}/spaid.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/spaid.pc DESTINATION lib/pkgconfig COMPONENT c)
+if(TARGET spaid_petsc)
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" petsc_version ${SPAID_PETSC_VERSION})
+  set_target_properties(spaid_petsc PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+  install(TARGETS spaid_petsc LIBRARY DESTINATION lib/petsc${petsc_version}-real COMPONENT petsc)
+endif()
 
 if(SPAID_PYTHON_WHEEL)
   install(FILES ${SPAID_PYTHON_WHEEL} DESTINATION share/spaid/python COMPONENT python)
@@ -133,9 +141,11 @@ endforeach()
 if(SPAID_PYTHON_WHEEL)
   list(APPEND CPACK_COMPONENTS_ALL python)
 endif()
-if(TARGET spaid_cuda)
-  list(APPEND CPACK_COMPONENTS_ALL cuda)
-endif()
+foreach(kind cuda petsc)
+  if(TARGET spaid_${kind})
+    list(APPEND CPACK_COMPONENTS_ALL ${kind})
+  endif()
+endforeach()
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_THREADS 0)

@@ -35,6 +35,11 @@ NOT_RUN = {
     'python3 -m build': 'python.package builds the wheel',
     'python3 -m venv': 'python.environment makes one',
     'v/bin/pip': 'python.environment installs the wheel',
+    'deploy/install-deps': 'tests/run does',
+    'export PETSC_OPTIONS': 'PetscClients.Documented runs programs with it',
+    'export SPAID_ADDRESS': 'the same',
+    './ex': 'the same, where PETSc and its examples are',
+    'mpirun ': 'the same',
     'docker build': 'needs Docker and a network; deploy.docker checks the file',
     'kubectl': 'needs a cluster; deploy.kustomize renders the manifests',
 }

@@ -343,6 +343,16 @@ TEST_F(KspTest, TellsOfASolveThatAnOperatorCancels) {
   EXPECT_THAT(failure.words, HasSubstr("cancel"));
 }
 
+TEST_F(KspTest, TellsOfASolveThatRunsTooLong) {
+  Make(90000, Grid(300));
+  Solver solver(a_,
+                "-ksp_type spaid -ksp_rtol 1e-13 -pc_spaid_engine jacobi -pc_spaid_max_run 0.02");
+  OK(KSPSetFromOptions(solver.ksp()));
+  const Failure failure = FailureOf([&] { return solver.Solve(b_, x_); });
+  EXPECT_EQ(failure.code, PETSC_ERR_LIB);
+  EXPECT_THAT(failure.words, HasSubstr("max-run"));
+}
+
 // The daemon's flags differ.
 TEST_F(KspTest, SharesArraysWithADaemonOnTheSameHost) {
   const e2e::TempDir folder;

@@ -303,5 +303,43 @@ class Killed(programs.TestCase):
         self.check(2, '-pc_type spaid -ksp_type spaid')
 
 
+class Installed(programs.TestCase):
+    """The component petsc, moved to another folder."""
+
+    def test_a_program_loads_it(self):
+        subprocess.run([os.environ['CMAKE'], '--install', os.environ['SPAID_BUILD'], '--component', 'petsc',
+                        '--strip', '--prefix', self.folder / 'first'], check=True, stdout=subprocess.DEVNULL)
+        shutil.move(self.folder / 'first', self.folder / 'moved')
+        libraries = [path for path in (self.folder / 'moved').rglob('*') if path.is_file()]
+        self.assertEqual([path.name for path in libraries], ['libspaidpetsc.so'])
+        self.assertRegex(str(libraries[0]), r'/lib/petsc\d+\.\d+-real/')
+        dynamic = subprocess.run(['readelf', '-d', libraries[0]], check=True, text=True,
+                                 stdout=subprocess.PIPE).stdout
+        self.assertRegex(dynamic, r'RUNPATH.*\[\$ORIGIN/\.\.\]')
+        self.assertIn('NODELETE', dynamic)
+        self.assertIn('libpetsc', dynamic)
+        symbols = subprocess.run(['nm', '-D', '--defined-only', libraries[0]], check=True, text=True,
+                                 stdout=subprocess.PIPE).stdout
+        self.assertEqual([line.split()[-1] for line in symbols.splitlines()],
+                         ['PetscDLLibraryRegister_spaidpetsc'])
+        programs.LIBRARY = libraries[0]
+        self.run_program('twice', '')
+        self.worked(builds=1, solves=1)
+
+
+class Documented(programs.TestCase):
+    """The commands of docs/petsc.md, as they stand there."""
+
+    NAMES = {'./ex2': 'ksp_ex2', './ex45': 'ksp_ex45', './ex19': 'snes_ex19'}
+
+    def test_every_command_runs(self):
+        page = pathlib.Path(__file__).parents[3] / 'docs/petsc.md'
+        lines = re.findall(r'^(?:mpirun -n (\d) )?(\./ex\d+) (.*)$', page.read_text(), re.M)
+        self.assertGreater(len(lines), 4)
+        for ranks, program, options in lines:
+            with self.subTest(program=program, options=options):
+                self.run_program(self.NAMES[program], options, int(ranks or 1))
+
+
 if __name__ == '__main__':
     unittest.main(verbosity=2)
