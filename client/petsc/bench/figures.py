@@ -2,7 +2,8 @@
 """Measures libspaidpetsc.so beside PETSc's and hypre's own preconditioners: the tables of docs/petsc.md.
 
     client/petsc/bench/figures.py set-up [--rounds=5] [--ranks=1] poisson:60 elasticity:20 convdiff:60
-    client/petsc/bench/figures.py totals
+    client/petsc/bench/figures.py apply [--ranks=1] poisson:60 convdiff:60
+    client/petsc/bench/figures.py totals [--ranks=1] ex45 elasticity
 
 Build spaid, spaidctl, spaid_petsc and petsc_preconditioners before, and run it from the build folder. Set-up:
 everything by turns in one process; each way of reaching the daemon has one of its own, so that no round finds
@@ -29,7 +30,8 @@ import daemon as daemon_module  # noqa: E402
 BUILD = pathlib.Path.cwd()
 os.environ.setdefault('SPAID_DAEMON', str(BUILD / 'bin/spaid'))
 os.environ.update(OMPI_ALLOW_RUN_AS_ROOT='1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM='1',
-                  OMPI_MCA_rmaps_base_oversubscribe='1', OMP_NUM_THREADS='1')
+                  OMPI_MCA_rmaps_base_oversubscribe='1', OMPI_MCA_mpi_yield_when_idle='1',
+                  OMP_NUM_THREADS='1')
 
 # Name, options; {d} is where the daemon is.
 SPD = (('Jacobi', '-ksp_type cg -pc_type jacobi'),
@@ -68,12 +70,41 @@ def convert(matrix, folder):
 
 def run(words, ranks):
     start = [] if ranks == 1 else ['mpirun', '-n', str(ranks)]
-    return subprocess.run([*start, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE).stdout
+    return subprocess.run([*start, *map(str, words)], check=True, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL).stdout
 
 
-def entries_of_m(log, engine):
-    """Of the last build in a daemon's log."""
-    return int(re.findall(r'job_ended .*?kind=build.*?nnz=(\d+)', log)[-1]) if engine else 0
+def bench(path, rounds, configs, ranks, *more):
+    """What petsc_preconditioners prints: {name: [[round, set-up, apply, solve, iterations, reason, residual]]}."""
+    text = run([BUILD / 'bin/petsc_preconditioners', '-dll_append', BUILD / 'lib/libspaidpetsc.so', '-f', path,
+                '-rounds', rounds, '-configs', ';'.join(configs), *more], ranks)
+    rows = {}
+    for line in text.splitlines():
+        name, *numbers = line.rsplit(',', 7)
+        rows.setdefault(name, []).append([float(v) for v in numbers])
+    return rows
+
+
+def apply(matrix, ranks):
+    """An application of M beside one of Jacobi that moves as many bytes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, n, nnz = convert(matrix, folder)
+        symmetric = not matrix.startswith(('convdiff', 'circuit'))
+        # A product: entries of 8 + 4 bytes, row pointers, a vector read and one written.
+        product = 12 * ((nnz + n) / 2 if symmetric else nnz) + 20 * n
+        bytes_moved = 2 * product if symmetric else product
+        engine, method = ('fsai', 'cg') if symmetric else ('static-spai', 'bcgs')
+        one = daemon_module.Daemon()
+        try:
+            rows = bench(path, 3, [f'spaid|-ksp_type {method} -pc_type spaid -pc_spaid_engine {engine} '
+                                   f'-pc_spaid_address {one.address} -ksp_max_it 5'], ranks,
+                         '-floor_bytes', bytes_moved)
+        finally:
+            one.close()
+        mine = statistics.median(row[2] for row in rows['spaid'])
+        floor = rows['floor'][0][2]
+        csv.writer(sys.stdout).writerow([matrix, engine, ranks, f'{bytes_moved / 1e6:.1f}', f'{1e3 * mine:.2f}',
+                                         f'{1e3 * floor:.2f}', f'{mine / floor:.2f}'])
 
 
 def set_up(matrix, rounds, ranks):
@@ -91,16 +122,10 @@ def set_up(matrix, rounds, ranks):
                     tcp = f'-pc_spaid_address {one.address}'
                     shared = f'{tcp} -pc_spaid_local_socket {socket}'
                 words.append(f'{name}|{options.format(tcp=tcp, shared=shared)} -ksp_rtol 1e-8')
-            text = run([BUILD / 'bin/petsc_preconditioners', '-dll_append',
-                        BUILD / 'lib/libspaidpetsc.so', '-f', path, '-rounds', rounds, '-configs',
-                        ';'.join(words)], ranks)
+            rows = bench(path, rounds, words, ranks)
         finally:
             for one in daemons:
                 one.close()
-    rows = {}
-    for line in text.splitlines():
-        name, *numbers = line.rsplit(',', 7)
-        rows.setdefault(name, []).append([float(v) for v in numbers])
     out = csv.writer(sys.stdout)
     for name, measured in rows.items():
         cold = measured[0][1]
@@ -110,57 +135,62 @@ def set_up(matrix, rounds, ranks):
                       int(its), f'{1e3 * solve:.0f}', f'{1e3 * (again + solve):.0f}', f'{bad:.0e}'])
 
 
-def event(name, text):
-    """Seconds and counts of an event of -log_view."""
-    found = re.search(rf'(?m)^{name} +(\d+) [\d.]+ ([\d.e+-]+) ', text)
-    return float(found[2])
+PROGRAMS = {
+    'ex45': ('{build}/tests/e2e/petsc/programs/ksp_ex45 -da_grid_x 61 -da_grid_y 61 -da_grid_z 61',
+             ('-ksp_type bcgs -pc_type jacobi', '-ksp_type bcgs -pc_type {ilu}', '-ksp_type gmres -pc_type gamg',
+              '-ksp_type gmres -pc_type hypre')),
+    'elasticity': ('/usr/bin/dolfinx-scaling-test --problem_type elasticity --scaling_type strong --ndofs 60000',
+                   ('-ksp_type cg -pc_type jacobi', '-ksp_type cg -pc_type {icc}', '-ksp_type cg -pc_type gamg',
+                    '-ksp_type cg -pc_type hypre')),
+}
+WHOLE = ('-ksp_type spaid -pc_type spaid {tcp}', '-ksp_type spaid -pc_type spaid {shared}',
+         '-ksp_type spaid -pc_type spaid -pc_spaid_engine {engine} {tcp}')
 
 
-def totals():
+def total(program, options, ranks):
+    """Seconds in KSPSolve, set-up included, of a program beside a daemon that knows nothing yet; iterations."""
+    with tempfile.TemporaryDirectory() as folder:
+        one = daemon_module.Daemon(f'--local-socket={folder}/s')
+        tcp = f'-pc_spaid_address {one.address}'
+        block = 'bjacobi -sub_pc_type ' if ranks > 1 else ''
+        given = options.format(tcp=tcp, shared=f'{tcp} -pc_spaid_local_socket {folder}/s', ilu=f'{block}ilu',
+                               icc=f'{block}icc', engine='static-spai' if 'ex45' in program else 'fsai')
+        try:
+            text = run([*program.split(), *given.split(), '-ksp_rtol', '1e-8', '-log_view',
+                        '-ksp_converged_reason', '-dll_append', BUILD / 'lib/libspaidpetsc.so'], ranks)
+        finally:
+            one.close()
+    its = int(re.search(r'converged due to \w+ iterations (\d+)', text)[1])
+    return float(re.search(r'(?m)^KSPSolve +\d+ [\d.]+ ([\d.e+-]+) ', text)[1]), its
+
+
+def totals(name, ranks):
+    program, own = PROGRAMS[name]
+    program = program.format(build=BUILD)
     out = csv.writer(sys.stdout)
-    programs = BUILD / 'tests/e2e/petsc/programs'
-    ex45 = f'{programs}/ksp_ex45 -da_grid_x 61 -da_grid_y 61 -da_grid_z 61 -ksp_rtol 1e-8 -log_view'
-    elastic = ('/usr/bin/dolfinx-scaling-test --problem_type elasticity --scaling_type strong --ndofs 60000 '
-               '-ksp_rtol 1e-8 -log_view')
-    own = {ex45: ('-ksp_type bcgs -pc_type jacobi', '-ksp_type bcgs -pc_type ilu',
-                  '-ksp_type gmres -pc_type gamg', '-ksp_type gmres -pc_type hypre'),
-           elastic: ('-ksp_type cg -pc_type jacobi', '-ksp_type cg -pc_type icc', '-ksp_type cg -pc_type gamg',
-                     '-ksp_type cg -pc_type hypre')}
-    for program, options in own.items():
-        for words in (*options, '-ksp_type spaid -pc_type spaid', '-ksp_type spaid -pc_type spaid shared'):
-            for ranks in (1, 2):
-                if ranks == 2 and ('icc' in words or 'ilu' in words):
-                    words = words.replace('-pc_type', '-pc_type bjacobi -sub_pc_type')
-                seconds = []
-                for _ in range(3):  # a fresh daemon each time: nothing is known to it
-                    one = daemon_module.Daemon('--local-socket=' + tempfile.mktemp())
-                    socket = re.search(r'local_socket=(\S+)', one.text()).group(1)
-                    given = words.replace(' shared', f' -pc_spaid_local_socket {socket}')
-                    if 'spaid' in given:
-                        given += f' -pc_spaid_address {one.address}'
-                    try:
-                        text = run([*program.split(), *given.split(), '-dll_append',
-                                    BUILD / 'lib/libspaidpetsc.so'], ranks)
-                    finally:
-                        one.close()
-                    seconds.append(event('KSPSolve', text))
-                out.writerow([program.split()[0].rsplit('/', 1)[1], words, ranks,
-                              f'{statistics.median(seconds):.2f}'])
-                sys.stdout.flush()
+    rows = {options: [] for options in (*own, *WHOLE)}
+    for _ in range(3):  # by turns
+        for options, measured in rows.items():
+            measured.append(total(program, options, ranks))
+    for options, measured in rows.items():
+        out.writerow([name, ranks, options, measured[0][1],
+                      f'{statistics.median(seconds for seconds, _ in measured):.2f}'])
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('what', choices=('set-up', 'totals'))
+    parser.add_argument('what', choices=('set-up', 'apply', 'totals'))
     parser.add_argument('matrices', nargs='*')
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--ranks', type=int, default=1)
     args = parser.parse_intermixed_args()
-    if args.what == 'totals':
-        totals()
-        return
     for matrix in args.matrices:
-        set_up(matrix, args.rounds, args.ranks)
+        if args.what == 'totals':
+            totals(matrix, args.ranks)
+        elif args.what == 'apply':
+            apply(matrix, args.ranks)
+        else:
+            set_up(matrix, args.rounds, args.ranks)
 
 
 if __name__ == '__main__':
