@@ -43,8 +43,8 @@ class System {
   // Sends the pattern alone, before there are values, unless the server has it; the next Solve or
   // Build sends values alone. As Client::Upload.
   std::optional<Error> UploadPattern(const CallOptions& call = {});
-  // Sends A, or its values alone, unless the server has them: what Build and Solve do by themselves.
-  // As Client::Upload.
+  // Sends A, or its values alone, unless the server has them: what Build and Solve do by
+  // themselves. As Client::Upload.
   std::optional<Error> Upload(const CallOptions& call = {}, Timings* timings = nullptr);
   // Solves A X = B, b: n × k, column-major; `guess`: as many, or none. As Client::Solve.
   Expected<SolveResult> Solve(std::span<const double> b, std::span<const double> guess = {},

@@ -2,14 +2,15 @@
 
      preconditioners -f A.petsc [-rounds 5] -configs "NAME|options;NAME|options;..."
 
-   Every round has other values on the same pattern, so that nobody finds what it made before; the first
-   is the cold one. Prints CSV: name, round, seconds of set-up, of one application, of the solve (of b = A x,
-   x random), iterations, reason, and the relative residual that it left. And, for the floor of an
-   application, "floor": seconds in which PETSc's own Jacobi moves -floor_bytes bytes. */
+   Every round has other values on the same pattern, so that nobody finds what it made before; the
+   first is the cold one. Prints CSV: name, round, seconds of set-up, of one application, of the
+   solve (of b = A x, x random), iterations, reason, and the relative residual that it left. And,
+   for the floor of an application, "floor": seconds in which PETSc's own Jacobi moves -floor_bytes
+   bytes. */
 #include <petscksp.h>
 #include <petsctime.h>
 
-static PetscErrorCode Median(PetscInt count, PetscLogDouble *seconds, PetscLogDouble *median) {
+static PetscErrorCode Median(PetscInt count, PetscLogDouble* seconds, PetscLogDouble* median) {
   PetscInt i, j;
   PetscFunctionBeginUser;
   for (i = 1; i < count; ++i) {
@@ -23,7 +24,7 @@ static PetscErrorCode Median(PetscInt count, PetscLogDouble *seconds, PetscLogDo
   PetscFunctionReturn(0);
 }
 
-static PetscErrorCode TimeApply(PC pc, Vec x, Vec y, PetscLogDouble *median) {
+static PetscErrorCode TimeApply(PC pc, Vec x, Vec y, PetscLogDouble* median) {
   PetscLogDouble seconds[21], begin, end;
   PetscInt i;
   PetscFunctionBeginUser;
@@ -68,7 +69,7 @@ static PetscErrorCode TimeFloor(PetscReal bytes) {
   PetscFunctionReturn(0);
 }
 
-static PetscErrorCode Round(KSP ksp, const char *name, PetscInt round, Mat a, Vec b, Vec x) {
+static PetscErrorCode Round(KSP ksp, const char* name, PetscInt round, Mat a, Vec b, Vec x) {
   PetscLogDouble begin, end, set_up, apply = 0, solve;
   PetscInt its;
   KSPConvergedReason reason;
@@ -102,12 +103,12 @@ static PetscErrorCode Round(KSP ksp, const char *name, PetscInt round, Mat a, Ve
   PetscCall(KSPGetPC(ksp, &pc));
   if (!whole) PetscCall(TimeApply(pc, b, r, &apply));
   PetscCall(VecDestroy(&r));
-  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s,%d,%.9f,%.9f,%.9f,%d,%d,%.2e\n", name, (int)round, set_up, apply,
-                        solve, (int)its, (int)reason, (double)(residual / norm)));
+  PetscCall(PetscPrintf(PETSC_COMM_WORLD, "%s,%d,%.9f,%.9f,%.9f,%d,%d,%.2e\n", name, (int)round,
+                        set_up, apply, solve, (int)its, (int)reason, (double)(residual / norm)));
   PetscFunctionReturn(0);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   enum { kMost = 32 };
   char file[PETSC_MAX_PATH_LEN] = "", configs[8192] = "", *config[kMost], *options, *next;
   PetscInt rounds = 5, count = 0, k, round;

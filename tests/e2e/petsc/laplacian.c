@@ -1,13 +1,14 @@
 /* Smallest eigenvalues of a 2-D Laplacian by SLEPc, as its options say. */
 #include <slepceps.h>
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   Mat a;
   EPS eps;
   PetscInt n = 30, begin, end, i, found;
 
   PetscCall(SlepcInitialize(&argc, &argv, NULL, NULL));
-  PetscCall(MatCreateAIJ(PETSC_COMM_WORLD, PETSC_DECIDE, PETSC_DECIDE, n * n, n * n, 5, NULL, 5, NULL, &a));
+  PetscCall(MatCreateAIJ(PETSC_COMM_WORLD, PETSC_DECIDE, PETSC_DECIDE, n * n, n * n, 5, NULL, 5,
+                         NULL, &a));
   PetscCall(MatGetOwnershipRange(a, &begin, &end));
   for (i = begin; i < end; ++i) {
     if (i >= n) PetscCall(MatSetValue(a, i, i - n, -1, INSERT_VALUES));

@@ -1,7 +1,7 @@
 /* Begins and ends PETSc twice in one process, with solves by both types in between. */
 #include <petscksp.h>
 
-static PetscErrorCode Solve(const char *type) {
+static PetscErrorCode Solve(const char* type) {
   Mat a;
   Vec b, x;
   KSP ksp;
@@ -36,7 +36,7 @@ static PetscErrorCode Solve(const char *type) {
   PetscFunctionReturn(0);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   int k;
 
   MPI_Init(&argc, &argv);
