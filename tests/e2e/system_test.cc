@@ -138,6 +138,27 @@ TEST_F(SystemTest, SendsNothingTwice) {
   EXPECT_EQ(other.matrix(), system.matrix());
 }
 
+TEST_F(SystemTest, UploadsWhatIsNotThereYet) {
+  Client client({.address = daemon_->address()});
+  const CscMatrix a = Poisson(27, 29);
+  System system(client, a, {.engine = Engine::kFsai});
+  const auto nnz = static_cast<int64_t>(a.values.size());
+  Timings timings;
+  ASSERT_FALSE(system.Upload({}, &timings));
+  EXPECT_EQ(timings.bytes_up, 12 * nnz + 8 * (a.n + 1));
+  EXPECT_FALSE(system.matrix().empty());
+  const std::vector<double> b = SmoothRhs(a), values = Drifted(a, 1).values;
+  const auto solved = system.Solve(b);
+  ASSERT_TRUE(solved.ok()) << solved.error().message;
+  EXPECT_EQ(solved->timings.bytes_up, 8 * a.n);
+  ASSERT_FALSE(system.SetValues(values));
+  ASSERT_FALSE(system.Upload({}, &timings));
+  EXPECT_EQ(timings.bytes_up, 8 * nnz);
+  timings = {};
+  ASSERT_FALSE(system.Upload({}, &timings));  // nothing is left to be sent
+  EXPECT_EQ(timings.bytes_up, 0);
+}
+
 TEST_F(SystemTest, SolvesForSeveralRightHandSidesFromAGuess) {
   Client client({.address = daemon_->address()});
   const CscMatrix a = Poisson(24, 25);
