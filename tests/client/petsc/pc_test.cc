@@ -152,9 +152,9 @@ TEST_F(PcTest, TakesEveryTypeWithEntries) {
   Mat symmetric = Assemble(n, Grid(6, 1, 0, 4), 2);
   OK(MatSetOption(symmetric, MAT_SYMMETRIC, PETSC_TRUE));
   const std::string kind = Size() == 1 ? "seq" : "mpi";
-  for (const std::string type : {"aij", "baij", "sell", "sbaij", "aijperm"}) {
+  for (const std::string type : {"aij", "baij", "sell", "sbaij", "aijperm", "is"}) {
     Mat from = type == "sbaij" ? symmetric : aij, a = nullptr;
-    OK(MatConvert(from, (kind + type).c_str(), MAT_INITIAL_MATRIX, &a));
+    OK(MatConvert(from, (type == "is" ? type : kind + type).c_str(), MAT_INITIAL_MATRIX, &a));
     Solver solver(a, "-ksp_type bcgs -pc_spaid_engine static-spai");
     OK(KSPSetFromOptions(solver.ksp()));
     OK(KSPSetUp(solver.ksp()));
