@@ -6,6 +6,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace spaid::petsc {
@@ -166,11 +167,29 @@ PetscErrorCode PostSolve(PC pc, KSP ksp, Vec, Vec) {
   PetscFunctionReturn(kOk);
 }
 
+PetscErrorCode Reset(PC pc) {
+  PetscFunctionBegin;
+  PcData& data = Data(pc);
+  PetscCall(data.m.Reset());
+  PetscCall(data.remote.Reset());
+  data.first_iterations = data.last_iterations = 0;
+  PetscFunctionReturn(kOk);
+}
+
+auto Connection(const ClientOptions& client) {
+  return std::tie(client.address, client.ca_file, client.certificate_file, client.key_file,
+                  client.token, client.tenant, client.local_socket);
+}
+
 PetscErrorCode SetFromOptions(PC pc, PetscOptionItems* PetscOptionsObject) {
   PetscFunctionBegin;
+  PcSettings& settings = Data(pc).settings;
+  const ClientOptions before = settings.options.client;
   PetscOptionsHeadBegin(PetscOptionsObject, "spaid options");
-  PetscCall(petsc::SetFromOptions(PetscOptionsObject, &Data(pc).settings));
+  PetscCall(petsc::SetFromOptions(PetscOptionsObject, &settings));
   PetscOptionsHeadEnd();
+  // Another daemon has nothing of this one's.
+  if (Connection(before) != Connection(settings.options.client)) PetscCall(Reset(pc));
   PetscFunctionReturn(kOk);
 }
 
@@ -225,15 +244,6 @@ PetscErrorCode View(PC pc, PetscViewer viewer) {
                                std::string(Name(data.settings.options.solve.engine)).c_str()));
   }
   PetscCall(PetscViewerASCIIPopTab(viewer));
-  PetscFunctionReturn(kOk);
-}
-
-PetscErrorCode Reset(PC pc) {
-  PetscFunctionBegin;
-  PcData& data = Data(pc);
-  PetscCall(data.m.Reset());
-  PetscCall(data.remote.Reset());
-  data.first_iterations = data.last_iterations = 0;
   PetscFunctionReturn(kOk);
 }
 

@@ -492,6 +492,23 @@ TEST_F(PcTest, TellsAllRanksOfADaemonThatIsNotThere) {
   OK(MatDestroy(&a));
 }
 
+TEST_F(PcTest, GoesWhereItsOptionsSay) {
+  Mat a = Assemble(49, Grid(7));
+  Vec b = Filled(a, [](PetscInt) { return 1; });
+  Vec x = Filled(a, [](PetscInt) { return 0; });
+  Solver solver(a, "-ksp_type cg -pc_spaid_engine fsai");
+  OK(KSPSetFromOptions(solver.ksp()));
+  OK(KSPSolve(solver.ksp(), b, x));
+  EXPECT_GT(solver.reason(), 0);
+  OK(PetscOptionsSetValue(nullptr, "-t_pc_spaid_address", "127.0.0.1:1"));
+  OK(KSPSetFromOptions(solver.ksp()));
+  const Failure failure = FailureOf([&] { return KSPSolve(solver.ksp(), b, x); });
+  EXPECT_THAT(failure.words, HasSubstr("no spaid daemon can be reached at 127.0.0.1:1"));
+  OK(VecDestroy(&x));
+  OK(VecDestroy(&b));
+  OK(MatDestroy(&a));
+}
+
 TEST_F(PcTest, EndsACallThatTakesTooLong) {
   Mat a = Assemble(10000, Grid(100));
   Solver solver(a,
