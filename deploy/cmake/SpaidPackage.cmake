@@ -9,8 +9,8 @@
 #   c        lib/libspaid.so.1 with every shared library that a bare host lacks, <spaid/spaid.h>, the
 #            Fortran module's source, and pkg-config
 #   python   share/spaid/python: the wheel of the Python client, where it was built
-#   petsc    lib/petsc3.18-real/libspaidpetsc.so, of the PETSc that it was built with; goes over runtime,
-#            whose libraries it takes
+#   petsc    lib/petsc3.18-real/libspaidpetsc.so, of the PETSc that it was built with, and the messages that
+#            such libraries share; goes over runtime, whose libraries it takes
 #   dev      headers, static libraries, find_package(spaid), pkg-config and the protos
 #
 # tests and bench bring what else they need into lib/, and go over runtime. The C and C++ runtimes are
@@ -103,6 +103,8 @@ if(TARGET spaid_petsc)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" petsc_version ${SPAID_PETSC_VERSION})
   set_target_properties(spaid_petsc PROPERTIES INSTALL_RPATH "$ORIGIN/..")
   install(TARGETS spaid_petsc LIBRARY DESTINATION lib/petsc${petsc_version}-real COMPONENT petsc)
+  set_target_properties(spaid_messages PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS spaid_messages LIBRARY DESTINATION lib COMPONENT petsc)
 endif()
 
 if(SPAID_PYTHON_WHEEL)

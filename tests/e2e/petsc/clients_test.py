@@ -265,6 +265,13 @@ class Twice(programs.TestCase):
         self.assertEqual(text.count('converged'), 2, text)
         self.worked(builds=1, solves=1)
 
+    def test_lives_beside_the_c_interface(self):
+        os.environ['LD_PRELOAD'] = os.environ['SPAID_C_LIBRARY']
+        self.addCleanup(os.environ.pop, 'LD_PRELOAD')
+        text = self.run_program('twice', '')
+        self.assertEqual(text.count('converged'), 2, text)
+        self.worked(builds=1, solves=1)
+
 
 class Killed(programs.TestCase):
     """The daemon is killed in the middle: every rank ends, not with 0, in time, with one sentence."""
@@ -310,8 +317,11 @@ class Installed(programs.TestCase):
         subprocess.run([os.environ['CMAKE'], '--install', os.environ['SPAID_BUILD'], '--component', 'petsc',
                         '--strip', '--prefix', self.folder / 'first'], check=True, stdout=subprocess.DEVNULL)
         shutil.move(self.folder / 'first', self.folder / 'moved')
-        libraries = [path for path in (self.folder / 'moved').rglob('*') if path.is_file()]
-        self.assertEqual([path.name for path in libraries], ['libspaidpetsc.so'])
+        libraries = sorted(path for path in (self.folder / 'moved').rglob('*.so') if path.is_file())
+        self.assertEqual(len(libraries), 2, libraries)
+        self.assertRegex(str(libraries[0]), r'/moved/lib/libspaid_messages-[\d.]+\.so$')
+        libraries.reverse()
+        self.assertEqual(libraries[0].name, 'libspaidpetsc.so')
         self.assertRegex(str(libraries[0]), r'/lib/petsc\d+\.\d+-real/')
         dynamic = subprocess.run(['readelf', '-d', libraries[0]], check=True, text=True,
                                  stdout=subprocess.PIPE).stdout
