@@ -111,6 +111,8 @@ def set_up(matrix, rounds, ranks):
     with tempfile.TemporaryDirectory() as folder:
         path, n, nnz = convert(matrix, folder)
         configs = GENERAL if matrix.startswith(('convdiff', 'circuit')) else SPD
+        if ranks > 1:  # of one rank
+            configs = [c for c in configs if not re.search('-pc_type (icc|ilu)', c[1])]
         daemons, words = [], []
         try:
             for name, options in configs:
