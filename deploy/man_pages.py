@@ -32,7 +32,7 @@ def bold(text):
 
 
 def italic(text):
-    """What a flag takes; long choices may break behind a comma."""
+    """The value of a flag, in italics; long choices may break behind a comma."""
     return rf'\fI{escaped(text)}\fR'.replace(',', r',\:') if text else ''
 
 

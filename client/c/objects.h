@@ -32,7 +32,7 @@ struct Connection {
 // Options with the defaults of the environment.
 internal::OptionSet DefaultOptions();
 
-// What a report tells, by names.
+// Figures and texts of a report, by names.
 using Figures = std::map<std::string, std::variant<double, std::string>, std::less<>>;
 Figures FiguresOf(const SolveResult& solved);
 Figures FiguresOf(const BuildResult& built);

@@ -13,7 +13,7 @@
 
 namespace spaid::cli {
 
-// What is compared on: the matrix here and on the server, and the right-hand side.
+// The system that is compared on: the matrix here and on the server, and the right-hand side.
 struct ComparedSystem {
   MatrixSource source;
   bool pattern_only = false;  // the source has no values: nothing can be solved

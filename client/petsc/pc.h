@@ -17,7 +17,7 @@ struct PcData {
   bool whole_solve = false;  // -ksp_type spaid uses the settings and the matrix alone
   bool for_cg = true;        // M is symmetric where A is
   std::string engine;        // that made M, for sentences
-  // Of the first solve with this M that converged, and of the last one; 0: none yet.
+  // Iterations of the first solve with this M that converged, and of the last one; 0: none yet.
   PetscInt first_iterations = 0, last_iterations = 0;
   bool last_converged = false;
 };

@@ -229,7 +229,8 @@ OptionInfo Own(const char* flag, const char* help) {
   return info;
 }
 
-// Of the iteration, or what PETSc's own objects say: the last two are A's, and of SNES and TS.
+// Options of the iteration, or what PETSc's own objects say: the last two are A's, and those of
+// SNES and TS.
 bool IsNotThePcs(std::string_view flag) {
   static constexpr std::string_view kFlags[] = {
       "--method",     "--rtol",        "--atol",           "--max-iterations",

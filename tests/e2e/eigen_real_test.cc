@@ -18,7 +18,7 @@ constexpr int64_t kMostUnknowns = 5000;  // of a test, which is no benchmark
 using RealMatrices = OneDaemon;
 using Plain = Eigen::SparseMatrix<double, Eigen::RowMajor>;
 
-// What is said to be solved is, and what is not has a reason.
+// Solved systems are solved, and others have a reason.
 TEST_F(RealMatrices, AreSolvedOrHaveAReason) {
   const char* const folder = std::getenv("SPAID_MATRICES");
   if (folder == nullptr) GTEST_SKIP() << "SPAID_MATRICES names no folder";

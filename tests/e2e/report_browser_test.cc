@@ -69,7 +69,7 @@ TEST_F(ReportPage, CanBeReadInLightAndDarkAndOnAPhone) {
   for (int x = phone.width - 10; x < phone.width; ++x) EXPECT_TRUE(ColumnIsBlank(phone, x)) << x;
 }
 
-// What a spy plot says is seen where it says it: the diagonal is blue, the corners off it are not.
+// A spy plot says it where it is: the diagonal is blue, the corners off it are not.
 TEST_F(ReportPage, ShowsThePatternItself) {
   const std::string url = UrlOf("gallery:poisson:6");
   const Image page = Shoot(url, {.width = 390, .height = 2000}, KeptAs("report_spy.png"));

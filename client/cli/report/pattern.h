@@ -24,7 +24,7 @@ struct PatternRaster {
 // Counts in one pass over the entries. `limit`: cells per side at most.
 PatternRaster MakeRaster(const CscMatrix& a, int limit);
 
-// What is told of the stored entries in rows, or in columns.
+// Figures of the stored entries in rows, or in columns.
 struct LengthFigures {
   int64_t least = 0, median = 0, most = 0;  // median: the lower one
   double mean = 0;

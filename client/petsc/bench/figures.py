@@ -75,7 +75,7 @@ def run(words, ranks):
 
 
 def bench(path, rounds, configs, ranks, *more):
-    """What petsc_preconditioners prints: {name: [[round, set-up, apply, solve, iterations, reason, residual]]}."""
+    """Runs petsc_preconditioners; returns {name: [[round, set-up, apply, solve, iterations, reason, residual]]}."""
     text = run([BUILD / 'bin/petsc_preconditioners', '-dll_append', BUILD / 'lib/libspaidpetsc.so', '-f', path,
                 '-rounds', rounds, '-configs', ';'.join(configs), *more], ranks)
     rows = {}

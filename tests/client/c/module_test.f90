@@ -95,7 +95,7 @@ program module_test
   call near(matmul(reshape([4d0, -1d0, 0d0, -1d0, 4d0, -1d0, 0d0, -1d0, 4d0], [3, 3]), &
       gtgx), want, 'on a full pattern the inverse')
 
-  ! What is refused, with words.
+  ! Refusals, with words.
   call options%set('k-max', 1000, stat, errmsg)
   call refused('k-max')
   call b%create_csr(client, ptr, idx, by_rows(1:6), stat=stat, errmsg=errmsg)

@@ -112,7 +112,7 @@ TEST_F(CPreconditioner, OfThreeUnknownsIsTheInverseByHand) {
                              a.by_rows.data(), 0, &made),
             0);
   const SystemPtr system(made);
-  // Of power 2 the pattern is full, and M is the inverse.
+  // With power 2 the pattern is full, and M is the inverse.
   Report report;
   const Preconditioner m =
       Build(system, Set({{"engine", "static-spai"}, {"pattern-power", "2"}}), &report);

@@ -250,7 +250,7 @@ TEST_F(CSystem, ProjectsNullVectorsOut) {
   EXPECT_EQ(Field(), "vectors");
 }
 
-// What a progress function saw, and does.
+// A progress function: what it saw, and does.
 struct Seen {
   std::vector<std::string> stages;
   std::vector<double> residuals;

@@ -138,7 +138,7 @@ TEST_F(KspTest, KeepsOrRebuildsM) {
       EXPECT_EQ(Metric("spaid_array_bytes_received_total") - before, 8 * (entries + 900));
     }
     if (!options.empty()) continue;
-    // What PETSc calls reuse: M stays whatever it takes.
+    // Reuse in PETSc's sense: M stays whatever it takes.
     OK(KSPSetReusePreconditioner(solver.ksp(), PETSC_TRUE));
     Refill(a_, Grid(30, 3));
     OK(solver.Solve(b_, x_));
@@ -250,7 +250,7 @@ TEST_F(KspTest, MakesARefusalOfTheDaemonAReason) {
   Refill(a_, Grid(7));
   OK(solver.Solve(b_, x_));
   EXPECT_EQ(solver.reason(), KSP_CONVERGED_RTOL);
-  // Where there is an M from before, the daemon solves with that, and says so.
+  // With an M from before the daemon solves by that, and says so.
   Refill(a_, Grid(7, 1, 0.5));
   OK(solver.Solve(b_, x_));
   EXPECT_EQ(solver.reason(), KSP_CONVERGED_RTOL);

@@ -43,7 +43,7 @@ std::function<Row(PetscInt)> Grid(PetscInt side, double scale = 1, double convec
 std::function<Row(PetscInt)> Band(PetscInt n);
 
 using Dense = std::vector<std::vector<double>>;  // by columns
-// What a linear map does to unit vectors, the same on all ranks.
+// Columns of a linear map: what it does to unit vectors, the same on all ranks.
 Dense ToDense(Mat like, const std::function<PetscErrorCode(Vec, Vec)>& apply);
 std::vector<double> Whole(Vec v);
 double RelativeResidual(Mat a, Vec x, Vec b);

@@ -1,4 +1,4 @@
-"""What tests of PETSc's programs share: a daemon each, programs on any number of ranks, solutions."""
+"""Shared by tests of PETSc's programs: a daemon each, programs on any number of ranks, solutions."""
 
 import array
 import os
@@ -37,7 +37,7 @@ def number(pattern, text):
 
 
 def only_sentences(text):
-    """What PETSc prints of an error, without its configuration."""
+    """Returns the lines that PETSc prints of an error, without its configuration."""
     return '\n'.join(line for line in text.splitlines() if 'Configure options' not in line)
 
 
