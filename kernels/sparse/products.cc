@@ -1,0 +1,239 @@
+#include "kernels/sparse/products.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/hot_kernel.h"
+#include "kernels/base/parallel.h"
+
+namespace spaid::kernels {
+namespace {
+
+// Rows that one thread takes at a time; their part of the result waits in one piece.
+constexpr int64_t kRowsPerBatch = 512;
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+Status SizeMismatch(const PatternView& a, const PatternView& b) {
+  return Status(StatusCode::kInvalidArgument, "SIZE_MISMATCH",
+                "a product takes a right factor of as many rows as the left one has columns; they "
+                "are " +
+                    std::to_string(b.n_cols) + " and " + std::to_string(a.n_rows))
+      .At("b");
+}
+
+// The row that is being made: columns in the order in which they came up, their sums, and where in
+// that order a column is. Rows leave `place` as they found it.
+struct Row {
+  explicit Row(int64_t columns) : place(Z(columns), -1) {}
+  void Reserve(int64_t entries) {
+    if (static_cast<int64_t>(column.size()) >= entries) return;
+    column.resize(Z(entries + entries / 2));
+    sum.resize(column.size());
+  }
+  Array<int32_t> place;   // -1: not in the row
+  Array<int32_t> column;  // room for the largest row so far
+  Array<double> sum;
+};
+
+// One for each thread, made where it is first used, so that its pages are that thread's.
+class Rows {
+ public:
+  Rows(int threads, int64_t columns) : columns_(columns), rows_(static_cast<size_t>(threads)) {}
+  Row& Of(int worker) {
+    std::unique_ptr<Row>& row = rows_[static_cast<size_t>(worker)];
+    if (row == nullptr) row = std::make_unique<Row>(columns_);
+    return *row;
+  }
+
+ private:
+  int64_t columns_;
+  std::vector<std::unique_ptr<Row>> rows_;
+};
+
+// Products of row i, at the most as many as C has columns: room for its entries.
+int64_t MostEntries(const PatternView& a, const PatternView& b, int64_t i) {
+  int64_t products = 0;
+  for (const int32_t k : a.column(i)) products += b.col_ptr[Z(k) + 1] - b.col_ptr[Z(k)];
+  return std::min(products, b.n_rows);
+}
+
+// Sums row i; returns its entries.
+SPAID_HOT_KERNEL
+int64_t SumRow(const CscView& a, const CscView& b, int64_t i, int32_t* place, int32_t* column,
+               double* sum) {
+  int64_t entries = 0;
+  for (int64_t p = a.col_ptr[Z(i)]; p < a.col_ptr[Z(i) + 1]; ++p) {
+    const double left = a.values[Z(p)];
+    const int32_t k = a.row_idx[Z(p)];
+    const int64_t end = b.col_ptr[Z(k) + 1];
+    for (int64_t q = b.col_ptr[Z(k)]; q < end; ++q) {
+      const int32_t j = b.row_idx[Z(q)];
+      int32_t at = place[j];
+      if (at < 0) {
+        at = static_cast<int32_t>(entries++);
+        place[j] = at;
+        column[at] = j;
+        sum[at] = left * b.values[Z(q)];
+      } else {
+        sum[at] = std::fma(left, b.values[Z(q)], sum[at]);
+      }
+    }
+  }
+  return entries;
+}
+
+// The same into a row whose columns are known, and placed.
+SPAID_HOT_KERNEL
+void SumKnownRow(const CscView& a, const CscView& b, int64_t i, const int32_t* place, double* sum) {
+  for (int64_t p = a.col_ptr[Z(i)]; p < a.col_ptr[Z(i) + 1]; ++p) {
+    const double left = a.values[Z(p)];
+    const int32_t k = a.row_idx[Z(p)];
+    const int64_t end = b.col_ptr[Z(k) + 1];
+    for (int64_t q = b.col_ptr[Z(k)]; q < end; ++q) {
+      double& to = sum[place[b.row_idx[Z(q)]]];
+      to = std::fma(left, b.values[Z(q)], to);
+    }
+  }
+}
+
+// A batch's rows, one after the other.
+struct Piece {
+  Array<int32_t> column;
+  Array<double> value;
+};
+
+void AppendRow(Row& row, int64_t entries, Piece& piece) {
+  const size_t from = piece.column.size();
+  piece.column.insert(piece.column.end(), row.column.begin(), row.column.begin() + entries);
+  std::sort(piece.column.begin() + static_cast<std::ptrdiff_t>(from), piece.column.end());
+  for (size_t p = from; p < piece.column.size(); ++p) {
+    int32_t& at = row.place[Z(piece.column[p])];
+    piece.value.push_back(row.sum[Z(at)]);
+    at = -1;
+  }
+}
+
+}  // namespace
+
+Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& with_progress) {
+  if (a.n_rows != b.n_cols) return SizeMismatch(a, b);
+  return GuardMemory("a product of sparse matrices", [&]() -> Result<CscMatrix> {
+    Context context = with_progress;
+    context.progress = nullptr;  // a step of something else
+    Rows rows(ResolveThreads(context.threads), b.n_rows);
+    std::vector<Piece> pieces(Z((a.n_cols + kRowsPerBatch - 1) / kRowsPerBatch));
+    CscMatrix c{.n_rows = b.n_rows, .n_cols = a.n_cols, .col_ptr = {}, .row_idx = {}, .values = {}};
+    c.col_ptr.resize(Z(a.n_cols) + 1);
+    c.col_ptr[0] = 0;
+    StopReason stopped =
+        ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
+                    [&](int64_t begin, int64_t end, int worker) {
+                      Row& row = rows.Of(worker);
+                      Piece& piece = pieces[Z(begin / kRowsPerBatch)];
+                      for (int64_t i = begin; i < end; ++i) {
+                        row.Reserve(MostEntries(a, b, i));
+                        const int64_t entries =
+                            SumRow(a, b, i, row.place.data(), row.column.data(), row.sum.data());
+                        AppendRow(row, entries, piece);
+                        c.col_ptr[Z(i) + 1] = entries;
+                      }
+                    });
+    if (stopped != StopReason::kNone) return StopStatus(stopped, "the product");
+    for (int64_t i = 0; i < a.n_cols; ++i) c.col_ptr[Z(i) + 1] += c.col_ptr[Z(i)];
+    c.row_idx.resize(Z(c.col_ptr.back()));
+    c.values.resize(Z(c.col_ptr.back()));
+    stopped =
+        ParallelFor(static_cast<int64_t>(pieces.size()), 1, context, Stage::kBuild,
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t k = begin; k < end; ++k) {
+                        const Piece piece = std::exchange(pieces[Z(k)], {});
+                        const int64_t to = c.col_ptr[Z(k * kRowsPerBatch)];
+                        std::copy(piece.column.begin(), piece.column.end(), c.row_idx.begin() + to);
+                        std::copy(piece.value.begin(), piece.value.end(), c.values.begin() + to);
+                      }
+                    });
+    if (stopped != StopReason::kNone) return StopStatus(stopped, "the product");
+    return c;
+  });
+}
+
+Result<int64_t> CountProduct(const PatternView& a, const PatternView& b,
+                             const Context& with_progress) {
+  if (a.n_rows != b.n_cols) return SizeMismatch(a, b);
+  return GuardMemory("a product of sparse matrices", [&]() -> Result<int64_t> {
+    Context context = with_progress;
+    context.progress = nullptr;
+    // place[j] = i: row i has column j.
+    std::vector<Array<int32_t>> seen(static_cast<size_t>(ResolveThreads(context.threads)));
+    std::atomic<int64_t> total{0};
+    const StopReason stopped =
+        ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
+                    [&](int64_t begin, int64_t end, int worker) {
+                      Array<int32_t>& row_of = seen[static_cast<size_t>(worker)];
+                      if (row_of.empty()) row_of.assign(Z(b.n_rows), -1);
+                      int64_t entries = 0;
+                      for (int64_t i = begin; i < end; ++i) {
+                        for (const int32_t k : a.column(i)) {
+                          for (const int32_t j : b.column(k)) {
+                            entries += row_of[Z(j)] != static_cast<int32_t>(i);
+                            row_of[Z(j)] = static_cast<int32_t>(i);
+                          }
+                        }
+                      }
+                      total.fetch_add(entries, std::memory_order_relaxed);
+                    });
+    if (stopped != StopReason::kNone) return StopStatus(stopped, "the count of a product");
+    return total.load();
+  });
+}
+
+Status MultiplyOn(const PatternView& c, const CscView& a, const CscView& b,
+                  const Context& with_progress, std::span<double> values) {
+  if (a.n_rows != b.n_cols) return SizeMismatch(a, b);
+  try {
+    Context context = with_progress;
+    context.progress = nullptr;
+    Rows rows(ResolveThreads(context.threads), b.n_rows);
+    const StopReason stopped = ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
+                                           [&](int64_t begin, int64_t end, int worker) {
+                                             Row& row = rows.Of(worker);
+                                             for (int64_t i = begin; i < end; ++i) {
+                                               const auto columns = c.column(i);
+                                               for (size_t p = 0; p < columns.size(); ++p)
+                                                 row.place[Z(columns[p])] = static_cast<int32_t>(p);
+                                               double* const sum = values.data() + c.col_ptr[Z(i)];
+                                               // Not +0: a first product of -0 stays, as in
+                                               // Multiply.
+                                               std::fill_n(sum, columns.size(), -0.0);
+                                               SumKnownRow(a, b, i, row.place.data(), sum);
+                                             }
+                                           });
+    if (stopped != StopReason::kNone) return StopStatus(stopped, "the product");
+    return {};
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory("a product of sparse matrices");
+  }
+}
+
+int64_t ProductsOf(const PatternView& a, const PatternView& b, int threads) {
+  std::atomic<int64_t> total{0};
+  ParallelFor(a.n_cols, 8 * kRowsPerBatch, threads, [&](int64_t begin, int64_t end, int) {
+    int64_t products = 0;
+    for (int64_t p = a.col_ptr[Z(begin)]; p < a.col_ptr[Z(end)]; ++p) {
+      const int32_t k = a.row_idx[Z(p)];
+      products += b.col_ptr[Z(k) + 1] - b.col_ptr[Z(k)];
+    }
+    total.fetch_add(products, std::memory_order_relaxed);
+  });
+  return total.load();
+}
+
+}  // namespace spaid::kernels
