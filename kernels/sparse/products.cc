@@ -12,6 +12,7 @@
 
 #include "kernels/base/hot_kernel.h"
 #include "kernels/base/parallel.h"
+#include "kernels/sparse/make_rows.h"
 
 namespace spaid::kernels {
 namespace {
@@ -104,65 +105,28 @@ void SumKnownRow(const CscView& a, const CscView& b, int64_t i, const int32_t* p
   }
 }
 
-// A batch's rows, one after the other.
-struct Piece {
-  Array<int32_t> column;
-  Array<double> value;
-};
-
-void AppendRow(Row& row, int64_t entries, Piece& piece) {
-  const size_t from = piece.column.size();
-  piece.column.insert(piece.column.end(), row.column.begin(), row.column.begin() + entries);
-  std::sort(piece.column.begin() + static_cast<std::ptrdiff_t>(from), piece.column.end());
-  for (size_t p = from; p < piece.column.size(); ++p) {
-    int32_t& at = row.place[Z(piece.column[p])];
-    piece.value.push_back(row.sum[Z(at)]);
-    at = -1;
+// Hands the row over in ascending order of its columns, and takes it out of `place`.
+void Give(Row& row, int64_t entries, RowSink& sink) {
+  std::sort(row.column.begin(), row.column.begin() + entries);
+  for (int64_t p = 0; p < entries; ++p) {
+    const int32_t j = row.column[Z(p)];
+    sink.Add(j, row.sum[Z(std::exchange(row.place[Z(j)], -1))]);
   }
 }
 
 }  // namespace
 
-Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& with_progress) {
+Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context) {
   if (a.n_rows != b.n_cols) return SizeMismatch(a, b);
-  return GuardMemory("a product of sparse matrices", [&]() -> Result<CscMatrix> {
-    Context context = with_progress;
-    context.progress = nullptr;  // a step of something else
-    Rows rows(ResolveThreads(context.threads), b.n_rows);
-    std::vector<Piece> pieces(Z((a.n_cols + kRowsPerBatch - 1) / kRowsPerBatch));
-    CscMatrix c{.n_rows = b.n_rows, .n_cols = a.n_cols, .col_ptr = {}, .row_idx = {}, .values = {}};
-    c.col_ptr.resize(Z(a.n_cols) + 1);
-    c.col_ptr[0] = 0;
-    StopReason stopped =
-        ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
-                    [&](int64_t begin, int64_t end, int worker) {
-                      Row& row = rows.Of(worker);
-                      Piece& piece = pieces[Z(begin / kRowsPerBatch)];
-                      for (int64_t i = begin; i < end; ++i) {
-                        row.Reserve(MostEntries(a, b, i));
-                        const int64_t entries =
-                            SumRow(a, b, i, row.place.data(), row.column.data(), row.sum.data());
-                        AppendRow(row, entries, piece);
-                        c.col_ptr[Z(i) + 1] = entries;
-                      }
-                    });
-    if (stopped != StopReason::kNone) return StopStatus(stopped, "the product");
-    for (int64_t i = 0; i < a.n_cols; ++i) c.col_ptr[Z(i) + 1] += c.col_ptr[Z(i)];
-    c.row_idx.resize(Z(c.col_ptr.back()));
-    c.values.resize(Z(c.col_ptr.back()));
-    stopped =
-        ParallelFor(static_cast<int64_t>(pieces.size()), 1, context, Stage::kBuild,
-                    [&](int64_t begin, int64_t end, int) {
-                      for (int64_t k = begin; k < end; ++k) {
-                        const Piece piece = std::exchange(pieces[Z(k)], {});
-                        const int64_t to = c.col_ptr[Z(k * kRowsPerBatch)];
-                        std::copy(piece.column.begin(), piece.column.end(), c.row_idx.begin() + to);
-                        std::copy(piece.value.begin(), piece.value.end(), c.values.begin() + to);
-                      }
-                    });
-    if (stopped != StopReason::kNone) return StopStatus(stopped, "the product");
-    return c;
-  });
+  Rows rows(ResolveThreads(context.threads), b.n_rows);
+  return MakeRows(a.n_cols, b.n_rows, context, "a product of sparse matrices",
+                  [&](int64_t i, RowSink& sink, int worker) {
+                    Row& row = rows.Of(worker);
+                    row.Reserve(MostEntries(a, b, i));
+                    const int64_t entries =
+                        SumRow(a, b, i, row.place.data(), row.column.data(), row.sum.data());
+                    Give(row, entries, sink);
+                  });
 }
 
 Result<int64_t> CountProduct(const PatternView& a, const PatternView& b,

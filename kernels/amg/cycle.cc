@@ -1,0 +1,444 @@
+#include "kernels/amg/cycle.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "kernels/base/hot_kernel.h"
+#include "kernels/base/parallel.h"
+#include "kernels/sparse/make_rows.h"
+
+namespace spaid::kernels {
+namespace {
+
+// Entries and rows of one block, and from which on a second thread is worth its waking.
+constexpr int64_t kBlockWork = 16384;
+constexpr int64_t kSerialWork = 3 * kBlockWork;
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+// A matrix by rows as the cycle has it.
+template <class Value>
+struct Rows {
+  int64_t n = 0;
+  Array<int64_t> ptr;
+  Array<int32_t> column;
+  Array<Value> value;
+  std::vector<int64_t> block;  // first rows of blocks of equal work, and the end
+
+  bool empty() const { return n == 0; }
+  int64_t nnz() const { return static_cast<int64_t>(column.size()); }
+  int64_t bytes() const {
+    return 8 * static_cast<int64_t>(ptr.size()) + nnz() * static_cast<int64_t>(4 + sizeof(Value));
+  }
+};
+
+// left_i a_ij right_j; an empty factor is ones.
+template <class Value>
+Rows<Value> LayOut(CscMatrix&& from, const Array<double>& left, const Array<double>& right,
+                   int threads) {
+  Rows<Value> rows;
+  rows.n = from.n_cols;
+  rows.ptr = std::move(from.col_ptr);
+  rows.column = std::move(from.row_idx);
+  rows.value.resize(rows.column.size());
+  ParallelFor(rows.n, kRowsOfOneThread, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t p = rows.ptr[Z(i)]; p < rows.ptr[Z(i) + 1]; ++p) {
+        double value = from.values[Z(p)];
+        if (!left.empty()) value *= left[Z(i)];
+        if (!right.empty()) value *= right[Z(rows.column[Z(p)])];
+        rows.value[Z(p)] = static_cast<Value>(value);
+      }
+    }
+  });
+  from.values = {};
+  rows.block.push_back(0);
+  int64_t work = 0;
+  for (int64_t i = 0; i < rows.n; ++i) {
+    work += 1 + rows.ptr[Z(i) + 1] - rows.ptr[Z(i)];
+    if (work >= kBlockWork || i + 1 == rows.n) rows.block.push_back(i + 1), work = 0;
+  }
+  return rows;
+}
+
+template <class Value>
+SPAID_INLINE Value RowProduct(const Rows<Value>& a, int64_t i, const Value* x) {
+  const int64_t end = a.ptr[Z(i) + 1];
+  Value s0 = 0, s1 = 0;
+  int64_t p = a.ptr[Z(i)];
+  for (; p + 2 <= end; p += 2) {
+    s0 += a.value[Z(p)] * x[a.column[Z(p)]];
+    s1 += a.value[Z(p) + 1] * x[a.column[Z(p) + 1]];
+  }
+  if (p < end) s0 += a.value[Z(p)] * x[a.column[Z(p)]];
+  return s0 + s1;
+}
+
+// The passes of a cycle over the rows [begin, end) of a matrix.
+SPAID_HOT_KERNEL void Product(const Rows<float>& a, int64_t begin, int64_t end, const float* x,
+                              float* y) {
+  for (int64_t i = begin; i < end; ++i) y[i] = RowProduct(a, i, x);
+}
+SPAID_HOT_KERNEL void Product(const Rows<double>& a, int64_t begin, int64_t end, const double* x,
+                              double* y) {
+  for (int64_t i = begin; i < end; ++i) y[i] = RowProduct(a, i, x);
+}
+// y = r - A x.
+SPAID_HOT_KERNEL void Residual(const Rows<float>& a, int64_t begin, int64_t end, const float* r,
+                               const float* x, float* y) {
+  for (int64_t i = begin; i < end; ++i) y[i] = r[i] - RowProduct(a, i, x);
+}
+SPAID_HOT_KERNEL void Residual(const Rows<double>& a, int64_t begin, int64_t end, const double* r,
+                               const double* x, double* y) {
+  for (int64_t i = begin; i < end; ++i) y[i] = r[i] - RowProduct(a, i, x);
+}
+
+// body(begin, end) over all rows of `a`.
+template <class Value, class Body>
+void Over(const Rows<Value>& a, int threads, const Body& body) {
+  if (threads <= 1 || a.nnz() + a.n < kSerialWork) return body(0, a.n);
+  ParallelFor(static_cast<int64_t>(a.block.size()) - 1, 1, threads,
+              [&](int64_t begin, int64_t end, int) { body(a.block[Z(begin)], a.block[Z(end)]); });
+}
+
+template <class Value>
+class Cycle final : public AmgHierarchy {
+ public:
+  using Vector = Array<Value>;
+
+  struct Level {
+    int64_t n = 0;
+    Rows<Value> a, p, r;
+    SmootherKind kind = SmootherKind::kL1Jacobi;
+    Rows<Value> s, st;  // G and Gᵀ, or M and Mᵀ
+    Vector diagonal;    // of kChebyshev
+    std::vector<double> coefficients;
+    double rho = 1, omega = 1;
+  };
+
+  Cycle(std::vector<Level> levels, Vector inverse, Array<double> in, Array<double> out,
+        const AmgOptions& options, bool symmetric)
+      : levels_(std::move(levels)),
+        inverse_(std::move(inverse)),
+        in_(std::move(in)),
+        out_(std::move(out)),
+        pre_(options.pre_sweeps),
+        post_(options.post_sweeps),
+        visits_(options.cycle == CycleKind::kW ? 2 : 1),
+        symmetric_(symmetric) {}
+
+  int64_t n() const override { return levels_.front().n; }
+  bool symmetric() const override { return symmetric_; }
+
+  void Apply(std::span<const double> x, std::span<double> y, int threads) const override {
+    auto work = Take();
+    // To a largest element in [1, 2): neither overflow nor underflow in fp32.
+    const double largest = Largest(x, threads);
+    const int exponent = largest > 0 && std::isfinite(largest) ? std::ilogb(largest) : 0;
+    const double down = std::ldexp(1.0, -exponent), up = std::ldexp(1.0, exponent);
+    Buffers& top = work->front();
+    ForRange(n(), threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const double scaled = x[Z(i)] * down;
+        top.r[Z(i)] = static_cast<Value>(in_.empty() ? scaled : scaled * in_[Z(i)]);
+      }
+    });
+    Visit(0, *work, threads);
+    ForRange(n(), threads, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const double found = static_cast<double>(top.x[Z(i)]) * up;
+        y[Z(i)] = out_.empty() ? found : found * out_[Z(i)];
+      }
+    });
+    Give(std::move(work));
+  }
+
+  int64_t bytes_per_apply() const override {
+    int64_t bytes = 32 * n();
+    for (const Level& level : levels_) {
+      bytes += (pre_ + post_) * (level.a.bytes() + level.s.bytes() + level.st.bytes()) +
+               level.p.bytes() + level.r.bytes() +
+               8 * level.n * static_cast<int64_t>(sizeof(Value));
+    }
+    return bytes + static_cast<int64_t>(inverse_.size() * sizeof(Value));
+  }
+
+  int64_t host_bytes() const override {
+    int64_t bytes = static_cast<int64_t>(inverse_.size() * sizeof(Value)) +
+                    16 * static_cast<int64_t>(in_.size());
+    for (const Level& level : levels_) {
+      bytes += level.a.bytes() + level.p.bytes() + level.r.bytes() + level.s.bytes() +
+               level.st.bytes() + 6 * level.n * static_cast<int64_t>(sizeof(Value));
+    }
+    return bytes;
+  }
+
+ private:
+  // Vectors of a level: right-hand side, solution, and what smoothers need.
+  struct Buffers {
+    Vector r, x, t, d, g;
+  };
+  using Work = std::vector<Buffers>;
+
+  std::unique_ptr<Work> Take() const {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!spare_.empty()) {
+        auto work = std::move(spare_.back());
+        spare_.pop_back();
+        return work;
+      }
+    }
+    auto work = std::make_unique<Work>(levels_.size());
+    for (size_t l = 0; l < levels_.size(); ++l) {
+      const size_t n = Z(levels_[l].n);
+      for (Vector* v : {&(*work)[l].r, &(*work)[l].x, &(*work)[l].t, &(*work)[l].d, &(*work)[l].g})
+        v->resize(n);
+    }
+    return work;
+  }
+  void Give(std::unique_ptr<Work> work) const {
+    const std::lock_guard lock(mutex_);
+    spare_.push_back(std::move(work));
+  }
+
+  template <class Body>
+  static void ForRange(int64_t n, int threads, const Body& body) {
+    if (n < kSerialWork) threads = 1;
+    ParallelFor(n, kBlockWork, threads, [&](int64_t begin, int64_t end, int) { body(begin, end); });
+  }
+
+  double Largest(std::span<const double> x, int threads) const {
+    std::vector<double> parts(Z((n() + kBlockWork - 1) / kBlockWork), 0.0);
+    ParallelFor(n(), kBlockWork, n() < kSerialWork ? 1 : threads,
+                [&](int64_t begin, int64_t end, int) {
+                  double largest = 0;
+                  for (int64_t i = begin; i < end; ++i) {
+                    const double size = std::fabs(x[Z(i)]);
+                    if (!(size <= largest)) largest = size;  // a NaN stays
+                  }
+                  parts[Z(begin / kBlockWork)] = largest;
+                });
+    double largest = 0;
+    for (const double part : parts) {
+      if (!(part <= largest)) largest = part;
+    }
+    return largest;
+  }
+
+  static void ResidualOf(const Level& level, const Vector& r, const Vector& x, Vector& t,
+                         int threads) {
+    Over(level.a, threads, [&](int64_t begin, int64_t end) {
+      Residual(level.a, begin, end, r.data(), x.data(), t.data());
+    });
+  }
+
+  // x (+)= S r or Sᵀ r; `first`: x is not there yet. Writes d and g.
+  void Smooth(const Level& level, const Vector& r, bool transposed, bool first, Buffers& b,
+              int threads) const {
+    switch (level.kind) {
+      case SmootherKind::kFsai:
+      case SmootherKind::kAfsai:
+        Over(level.s, threads, [&](int64_t begin, int64_t end) {
+          Product(level.s, begin, end, r.data(), b.g.data());
+        });
+        AddProduct(level.st, b.g, static_cast<Value>(level.omega), first, b, threads);
+        return;
+      case SmootherKind::kStaticSpai:
+        AddProduct(transposed && !level.st.empty() ? level.st : level.s, r, Value{1}, first, b,
+                   threads);
+        return;
+      case SmootherKind::kChebyshev:
+        return Chebyshev(level, r, first, b, threads);
+      default:  // the diagonal is in the level's scaling
+        ForRange(level.n, threads, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i) b.x[Z(i)] = first ? r[Z(i)] : b.x[Z(i)] + r[Z(i)];
+        });
+    }
+  }
+
+  static void AddProduct(const Rows<Value>& m, const Vector& v, Value factor, bool first,
+                         Buffers& b, int threads) {
+    Over(m, threads, [&](int64_t begin, int64_t end) {
+      Product(m, begin, end, v.data(), b.d.data());
+      for (int64_t i = begin; i < end; ++i) {
+        b.x[Z(i)] = first ? factor * b.d[Z(i)] : b.x[Z(i)] + factor * b.d[Z(i)];
+      }
+    });
+  }
+
+  // d = 4/(3ρ) D⁻¹ r; for i = 1 … k: x += β_i d, and but for the last r -= A d,
+  // d = (2i-1)/(2i+3) d + (8i+4)/((2i+3)ρ) D⁻¹ r. The residual is b.g.
+  void Chebyshev(const Level& level, const Vector& r, bool first, Buffers& b, int threads) const {
+    const auto degree = static_cast<int>(level.coefficients.size());
+    const auto start = static_cast<Value>(4 / (3 * level.rho));
+    ForRange(level.n, threads, [&](int64_t begin, int64_t end) {
+      const auto beta = static_cast<Value>(level.coefficients[0]);
+      for (int64_t i = begin; i < end; ++i) {
+        b.g[Z(i)] = r[Z(i)];
+        b.d[Z(i)] = start * level.diagonal[Z(i)] * r[Z(i)];
+        b.x[Z(i)] = first ? beta * b.d[Z(i)] : b.x[Z(i)] + beta * b.d[Z(i)];
+      }
+    });
+    for (int k = 1; k < degree; ++k) {
+      const auto keep = static_cast<Value>((2.0 * k - 1) / (2.0 * k + 3));
+      const auto step = static_cast<Value>((8.0 * k + 4) / ((2.0 * k + 3) * level.rho));
+      const auto beta = static_cast<Value>(level.coefficients[static_cast<size_t>(k)]);
+      Over(level.a, threads, [&](int64_t begin, int64_t end) {
+        Residual(level.a, begin, end, b.g.data(), b.d.data(), b.g.data());
+      });
+      ForRange(level.n, threads, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          b.d[Z(i)] = keep * b.d[Z(i)] + step * level.diagonal[Z(i)] * b.g[Z(i)];
+          b.x[Z(i)] += beta * b.d[Z(i)];
+        }
+      });
+    }
+  }
+
+  // b.x of level l from b.r.
+  void Visit(size_t l, Work& work, int threads) const {
+    const Level& level = levels_[l];
+    Buffers& b = work[l];
+    if (l + 1 == levels_.size()) return Coarsest(level, b, threads);
+    if (pre_ == 0) std::fill(b.x.begin(), b.x.end(), Value{0});
+    for (int sweep = 0; sweep < pre_; ++sweep) {
+      if (sweep > 0) ResidualOf(level, b.r, b.x, b.t, threads);
+      Smooth(level, sweep == 0 ? b.r : b.t, false, sweep == 0, b, threads);
+    }
+    for (int visit = 0; visit < visits_; ++visit) {
+      ResidualOf(level, b.r, b.x, b.t, threads);
+      Buffers& below = work[l + 1];
+      Over(level.r, threads, [&](int64_t begin, int64_t end) {
+        Product(level.r, begin, end, b.t.data(), below.r.data());
+      });
+      Visit(l + 1, work, threads);
+      AddProduct(level.p, below.x, Value{1}, false, b, threads);
+    }
+    for (int sweep = 0; sweep < post_; ++sweep) {
+      ResidualOf(level, b.r, b.x, b.t, threads);
+      Smooth(level, b.t, true, false, b, threads);
+    }
+  }
+
+  void Coarsest(const Level& level, Buffers& b, int threads) const {
+    if (!inverse_.empty()) {
+      for (int64_t i = 0; i < level.n; ++i) {
+        Value sum = 0;
+        for (int64_t j = 0; j < level.n; ++j) sum += inverse_[Z(i * level.n + j)] * b.r[Z(j)];
+        b.x[Z(i)] = sum;
+      }
+      return;
+    }
+    Smooth(level, b.r, false, true, b, threads);
+    ResidualOf(level, b.r, b.x, b.t, threads);
+    Smooth(level, b.t, true, false, b, threads);
+  }
+
+  const std::vector<Level> levels_;
+  const Vector inverse_;  // by rows; empty: the last level is smoothed
+  const Array<double> in_, out_;
+  const int pre_, post_, visits_;
+  const bool symmetric_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Work>> spare_;
+};
+
+// √ω_i of a diagonal smoother, by which a level is scaled, so that its steps are x += r - A x.
+Array<double> RootsOf(const Smoother& smoother) {
+  Array<double> roots;
+  if (smoother.kind != SmootherKind::kL1Jacobi && smoother.kind != SmootherKind::kJacobi)
+    return roots;
+  roots.resize(smoother.diagonal.size());
+  for (size_t i = 0; i < roots.size(); ++i) roots[i] = std::sqrt(std::fabs(smoother.diagonal[i]));
+  return roots;
+}
+
+Array<double> Inverted(const Array<double>& of) {
+  Array<double> inverse(of.size());
+  for (size_t i = 0; i < of.size(); ++i) inverse[i] = of[i] != 0 ? 1 / of[i] : 0;
+  return inverse;
+}
+
+template <class Value>
+Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, CoarseInverse inverse,
+                                                 UnitScaled a, const AmgOptions& options,
+                                                 const Context& context) {
+  const int threads = ResolveThreads(context.threads);
+  std::vector<typename Cycle<Value>::Level> levels;
+  Array<double> above = RootsOf(from.front().smoother);
+  Array<double> top = above;
+  for (size_t l = 0; l < from.size(); ++l) {
+    typename Cycle<Value>::Level level;
+    level.n = from[l].a.n_cols;
+    level.kind = from[l].smoother.kind;
+    level.rho = from[l].smoother.rho;
+    level.omega = from[l].smoother.omega;
+    level.coefficients = from[l].smoother.coefficients;
+    const Array<double> below =
+        l + 1 < from.size() ? RootsOf(from[l + 1].smoother) : Array<double>{};
+    if (l + 1 < from.size()) {
+      // In scaled unknowns: √ω⁻¹ P √ω of the level below, and the same of R.
+      level.p = LayOut<Value>(std::move(from[l].p), Inverted(above), below, threads);
+      level.r = LayOut<Value>(std::move(from[l].r), below, Inverted(above), threads);
+    }
+    if (l + 1 < from.size() || inverse.n == 0) {
+      level.a = LayOut<Value>(std::move(from[l].a), above, above, threads);
+    }
+    level.s = LayOut<Value>(std::move(from[l].smoother.rows), {}, {}, threads);
+    level.st = LayOut<Value>(std::move(from[l].smoother.transposed), {}, {}, threads);
+    if (level.kind == SmootherKind::kChebyshev) {
+      for (const double d : from[l].smoother.diagonal)
+        level.diagonal.push_back(static_cast<Value>(d));
+    }
+    for (const Rows<Value>* rows : {&level.a, &level.p, &level.r, &level.s, &level.st}) {
+      if (std::any_of(rows->value.begin(), rows->value.end(),
+                      [](Value v) { return !std::isfinite(v); })) {
+        return Status(StatusCode::kFailedPrecondition, "FLOAT32_OVERFLOW",
+                      "values of level " + std::to_string(l) +
+                          " of the hierarchy are beyond the range of its precision; take "
+                          "hierarchy_precision fp64")
+            .At("hierarchy_precision");
+      }
+    }
+    levels.push_back(std::move(level));
+    above = below;
+  }
+  typename Cycle<Value>::Vector dense(inverse.rows.size());
+  for (size_t p = 0; p < dense.size(); ++p) dense[p] = static_cast<Value>(inverse.rows[p]);
+  // r̂ = √ω S r, z = sign S √ω ẑ.
+  Array<double> in, out;
+  if (!a.scale.empty() || !top.empty() || a.sign < 0) {
+    in.resize(Z(levels.front().n));
+    out.resize(in.size());
+    for (size_t i = 0; i < in.size(); ++i) {
+      in[i] = (a.scale.empty() ? 1 : a.scale[i]) * (top.empty() ? 1 : top[i]);
+      out[i] = a.sign * in[i];
+    }
+  }
+  const bool symmetric = a.symmetric && a.sign > 0 && options.pre_sweeps == options.post_sweeps;
+  return std::shared_ptr<const AmgHierarchy>(std::make_shared<Cycle<Value>>(
+      std::move(levels), std::move(dense), std::move(in), std::move(out), options, symmetric));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const AmgHierarchy>> MakeCycle(std::vector<AmgLevel> levels,
+                                                      CoarseInverse inverse, UnitScaled a,
+                                                      const AmgOptions& options,
+                                                      const Context& context) {
+  return GuardMemory("the hierarchy", [&] {
+    return options.hierarchy_precision == Precision::kFp64
+               ? Make<double>(std::move(levels), std::move(inverse), std::move(a), options, context)
+               : Make<float>(std::move(levels), std::move(inverse), std::move(a), options, context);
+  });
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,174 @@
+#include "kernels/amg/smoothers.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/amg/prolongation.h"
+#include "kernels/krylov/operators.h"
+#include "kernels/krylov/vectors.h"
+#include "kernels/sparse/make_rows.h"
+#include "kernels/sparse/transpose.h"
+
+namespace spaid::kernels {
+namespace {
+
+constexpr double kJacobiUpTo = 3, kChebyshevUpTo = 8;  // β
+constexpr double kL1Step = 4.0 / 3, kJacobiStep = 4.0 / 3;
+// 1.9 / ρ takes 40 iterations where 1.5 / ρ takes 11: not nearer to 2.
+constexpr double kFactoredStep = 1.5;
+constexpr int kPowerSteps = 12;
+constexpr double kAboveFound = 1.05, kGrain = 64;
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+// β_1 … β_k of the polynomials of degree k (Lottes 2023, table of the optimal ones).
+std::vector<double> FourthKind(int degree) {
+  static const std::array<std::vector<double>, 4> kBeta = {
+      std::vector<double>{1.125},
+      {1.02387287570313, 1.26408905371085},
+      {1.00842544782028, 1.08867839208730, 1.33753125909618},
+      {1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000}};
+  return kBeta[static_cast<size_t>(degree - 1)];
+}
+
+// D⁻¹ A.
+CscMatrix OverDiagonal(const CscView& rows, const Array<double>& inverse, const Context& context) {
+  CscMatrix scaled{
+      .n_rows = rows.n_rows, .n_cols = rows.n_cols, .col_ptr = {}, .row_idx = {}, .values = {}};
+  scaled.col_ptr.assign(rows.col_ptr.begin(), rows.col_ptr.end());
+  scaled.row_idx.assign(rows.row_idx.begin(), rows.row_idx.end());
+  scaled.values.resize(rows.values.size());
+  ForRows(rows.n_cols, context, [&](int64_t i) {
+    for (int64_t p = rows.col_ptr[Z(i)]; p < rows.col_ptr[Z(i) + 1]; ++p) {
+      scaled.values[Z(p)] = rows.values[Z(p)] * inverse[Z(i)];
+    }
+  });
+  return scaled;
+}
+
+// 1 / (a_ii, or Σ_j |a_ij| with the diagonal's sign); 0 where that is 0.
+Array<double> InverseDiagonal(const CscView& rows, bool l1, const Context& context) {
+  Array<double> inverse(Z(rows.n_cols));
+  ForRows(rows.n_cols, context, [&](int64_t i) {
+    double diagonal = 0, sum = 0;
+    for (size_t p = 0; p < rows.column(i).size(); ++p) {
+      const double value = rows.column_values(i)[p];
+      sum += std::fabs(value);
+      if (rows.column(i)[p] == i) diagonal = value;
+    }
+    const double by = l1 ? std::copysign(sum, diagonal) : diagonal;
+    inverse[Z(i)] = by != 0 ? 1 / by : 0;
+  });
+  return inverse;
+}
+
+// ρ(G A Gᵀ) from below, times 1.05, up to a multiple of 1/64.
+double FactoredRho(const CscView& a, const CscView& g, const CscView& gt, const Context& context) {
+  const CsrOperator a_op = CsrOperator::FromRows(a), g_op = CsrOperator::FromRows(g),
+                    gt_op = CsrOperator::FromRows(gt);
+  const auto n = Z(a.n_cols);
+  std::vector<double> x(n), y(n), z(n);
+  for (size_t i = 0; i < n; ++i) {
+    x[i] = std::ldexp(static_cast<double>(AggregationKey(static_cast<int64_t>(i), 0)), -64) - 0.5;
+  }
+  const int threads = ResolveThreads(context.threads);
+  double norm = std::sqrt(krylov::BlockDot(x.data(), x.data(), 0, a.n_cols));
+  for (int step = 0; step < kPowerSteps && norm > 0; ++step) {
+    for (double& value : x) value /= norm;
+    gt_op.Apply(x, y, threads);
+    a_op.Apply(y, z, threads);
+    g_op.Apply(z, x, threads);
+    norm = std::sqrt(krylov::BlockDot(x.data(), x.data(), 0, a.n_cols));
+  }
+  return std::ceil(kAboveFound * norm * kGrain) / kGrain;
+}
+
+Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive,
+                    const Context& context, Smoother* made) {
+  FsaiOptions fsai = options.fsai;
+  fsai.adaptive = adaptive;
+  auto g = BuildFsai(a, nullptr, fsai, context);
+  if (!g.ok()) return g.status();
+  made->rows = std::move(g->g_rows);
+  auto transposed = Transpose(CscView(made->rows), context);
+  if (!transposed.ok()) return transposed.status();
+  made->transposed = *std::move(transposed);
+  made->rho = FactoredRho(a, made->rows, made->transposed, context);
+  made->omega = made->rho > 0 ? kFactoredStep / made->rho : 1;
+  return {};
+}
+
+Status MakeStaticSpai(const CscView& a_rows, bool symmetric, const AmgOptions& options,
+                      const Context& context, Smoother* made) {
+  CscMatrix columns;
+  CscView a = a_rows;
+  if (!symmetric) {
+    auto transposed = Transpose(a_rows, context);
+    if (!transposed.ok()) return transposed.status();
+    columns = *std::move(transposed);
+    a = columns;
+  }
+  auto plan = PlanStaticSpai(a, nullptr, options.static_spai, context);
+  if (!plan.ok()) return plan.status();
+  auto m = BuildStaticSpai(**plan, a, options.static_spai, context);
+  if (!m.ok()) return m.status();
+  auto rows = Transpose(CscView(m->m), context);
+  if (!rows.ok()) return rows.status();
+  made->rows = *std::move(rows);
+  if (symmetric) made->transposed = std::move(m->m);  // M by columns is Mᵀ by rows
+  return {};
+}
+
+}  // namespace
+
+SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta) {
+  if (asked != SmootherKind::kAuto) return asked;
+  if (!symmetric) return SmootherKind::kStaticSpai;
+  if (beta <= kJacobiUpTo) return SmootherKind::kL1Jacobi;
+  return beta <= kChebyshevUpTo ? SmootherKind::kChebyshev : SmootherKind::kAfsai;
+}
+
+Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric,
+                              const AmgOptions& options, const Context& with_progress) {
+  Context context = with_progress;
+  context.progress = nullptr;  // a step of the level
+  context.result = nullptr;
+  Smoother made;
+  made.kind = kind;
+  switch (kind) {
+    case SmootherKind::kAuto:
+    case SmootherKind::kL1Jacobi:
+      made.diagonal = InverseDiagonal(a, /*l1=*/true, context);
+      for (double& value : made.diagonal) value *= kL1Step;
+      return made;
+    case SmootherKind::kJacobi:
+    case SmootherKind::kChebyshev: {
+      made.diagonal = InverseDiagonal(a, /*l1=*/false, context);
+      made.rho = SpectralBound(OverDiagonal(a, made.diagonal, context), 2.2, kPowerSteps, context);
+      if (kind == SmootherKind::kJacobi) {
+        for (double& value : made.diagonal) value *= kJacobiStep / made.rho;
+      } else {
+        made.coefficients = FourthKind(options.chebyshev_degree);
+      }
+      return made;
+    }
+    case SmootherKind::kFsai:
+    case SmootherKind::kAfsai: {
+      Status status = MakeFactored(a, options, kind == SmootherKind::kAfsai, context, &made);
+      if (!status.ok()) return status;
+      return made;
+    }
+    case SmootherKind::kStaticSpai: {
+      Status status = MakeStaticSpai(a, symmetric, options, context, &made);
+      if (!status.ok()) return status;
+      return made;
+    }
+  }
+  return made;
+}
+
+}  // namespace spaid::kernels

@@ -1,0 +1,38 @@
+// The smoothers of a level, as set up; the cycle applies them.
+//
+//   Result<Smoother> s = MakeSmoother(kind, a_rows, options, symmetric, context);
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "kernels/amg/amg.h"
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// x += S (r - A x) before the coarse level, x += Sᵀ (r - A x) behind it.
+struct Smoother {
+  SmootherKind kind = SmootherKind::kL1Jacobi;
+  Array<double> diagonal;            // S of kL1Jacobi and kJacobi; D⁻¹ of kChebyshev
+  double rho = 0;                    // of D⁻¹A, kChebyshev; of G A Gᵀ
+  std::vector<double> coefficients;  // β of kChebyshev, one for each degree
+  double omega = 1;                  // S = ω Gᵀ G
+  CscMatrix rows;                    // G, or M of kStaticSpai, by rows
+  CscMatrix transposed;  // Gᵀ, or Mᵀ where A is symmetric (else S itself stands for Sᵀ), by rows
+};
+
+// The kind that kAuto is: kStaticSpai where A is not symmetric, else by beta = max_i Σ_j |a_ij| /
+// |a_ii| kL1Jacobi up to 3, kChebyshev up to 8, kAfsai.
+SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta);
+
+// `a_rows` by rows; `symmetric` with a positive diagonal. Sources: l1-Jacobi: Baker, Falgout,
+// Kolev, Yang, SISC 33 (2011); Chebyshev of the fourth kind, optimal: Lottes, NLAA 2023; FSAI:
+// Isotton, Frigo, Spiezia, Janna, SISC 43 (2021). Errors: those of the engine that makes G or M;
+// stop statuses.
+Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a_rows, bool symmetric,
+                              const AmgOptions& options, const Context& context);
+
+}  // namespace spaid::kernels
