@@ -13,7 +13,8 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kSingular = 1e-13;
+constexpr double kSingular =
+    1e-12;  // of what elimination began with; Galerkin products leave some 1e-14
 constexpr int64_t kRowsAtOnce = 32;
 constexpr int64_t kSerialWork = 1 << 16;  // elements that one thread is as quick with
 
@@ -31,18 +32,20 @@ class Inverter {
   Inverter(int64_t n, Array<double>& a, const Context& context)
       : n_(n), a_(a), context_(context), exchanged_(Z(n)), done_(Z(n), false) {
     for (const double value : a_) largest_ = std::max(largest_, std::fabs(value));
+    for (int64_t i = 0; i < n; ++i) diagonal_.push_back(std::fabs(At(i, i)));
   }
 
-  // The next unknown is that of the largest element on the diagonal, as A's are not exchanged.
+  // No rows are exchanged: the next unknown is that of which most is left of the diagonal.
   StopReason Symmetric() {
     for (int64_t step = 0; step < n_; ++step) {
       if (const StopReason stopped = context_.stop.Poll(); stopped != StopReason::kNone)
         return stopped;
+      const auto left = [&](int64_t i) { return std::fabs(At(i, i)) / diagonal_[Z(i)]; };
       int64_t k = -1;
       for (int64_t i = 0; i < n_; ++i) {
-        if (!done_[Z(i)] && (k < 0 || std::fabs(At(i, i)) > std::fabs(At(k, k)))) k = i;
+        if (!done_[Z(i)] && (k < 0 || left(i) > left(k))) k = i;
       }
-      if (Small(At(k, k))) break;  // and so are all others
+      if (!(left(k) > kSingular)) break;  // and so are all others
       Eliminate(k);
     }
     return StopReason::kNone;
@@ -59,7 +62,7 @@ class Inverter {
       }
       exchanged_[Z(k)] = pivot;
       std::swap_ranges(&At(k, 0), &At(k, 0) + (pivot == k ? 0 : n_), &At(pivot, 0));
-      if (!Small(At(k, k))) Eliminate(k);
+      if (std::fabs(At(k, k)) > kSingular * largest_) Eliminate(k);
     }
     return StopReason::kNone;
   }
@@ -83,7 +86,6 @@ class Inverter {
 
  private:
   double& At(int64_t i, int64_t j) { return a_[Z(i * n_ + j)]; }
-  bool Small(double pivot) const { return !(std::fabs(pivot) > kSingular * largest_); }
 
   void Eliminate(int64_t k) {
     done_[Z(k)] = true;
@@ -102,6 +104,7 @@ class Inverter {
   Array<double>& a_;
   const Context& context_;
   double largest_ = 0;
+  std::vector<double> diagonal_;  // as it was
   std::vector<int64_t> exchanged_;
   std::vector<bool> done_;
 };

@@ -1,0 +1,351 @@
+// The hierarchy as a whole: what a cycle is, how well it converges, and what is refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/amg/amg.h"
+#include "kernels/krylov/krylov.h"
+#include "kernels/krylov/operators.h"
+#include "tests/kernels/amg/problems.h"
+#include "tests/kernels/sparse/matrices.h"
+
+namespace spaid::kernels {
+namespace {
+
+using ::testing::Each;
+using ::testing::Lt;
+
+AmgResult Build(const CscMatrix& a, bool symmetric, AmgOptions options = {},
+                const NearNullInput& near = {}, int threads = 2) {
+  auto built = BuildAmg(a, symmetric, near, options, Threads(threads));
+  EXPECT_TRUE(built.ok()) << built.status().message();
+  return *std::move(built);
+}
+
+std::vector<double> Applied(const AmgHierarchy& m, std::span<const double> r, int threads = 2) {
+  std::vector<double> z(r.size());
+  m.Apply(r, z, threads);
+  return z;
+}
+
+std::vector<double> RandomVector(int64_t n, uint64_t seed) {
+  oracle::Random random(seed);
+  std::vector<double> x(static_cast<size_t>(n));
+  for (double& value : x) value = random.Uniform(-1, 1);
+  return x;
+}
+
+double Dot(const std::vector<double>& x, const std::vector<double>& y) {
+  double sum = 0;
+  for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+// Iterations to 1e-7 with b = A x, x random.
+int64_t Iterations(const CscMatrix& a, bool symmetric, const AmgHierarchy& m, double rtol = 1e-7) {
+  const CsrOperator op = CsrOperator::FromColumns(a);
+  std::vector<double> b(static_cast<size_t>(a.n_cols));
+  op.Apply(RandomVector(a.n_cols, 1), b, 2);
+  SolveOptions options{
+      .method = symmetric ? Method::kCg : Method::kBicgstab, .rtol = rtol, .max_iterations = 500};
+  const auto solved = Solve(op, &m, b, {}, options, Threads(2));
+  EXPECT_TRUE(solved.ok()) << solved.status().message();
+  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+  return solved->rhs[0].iterations;
+}
+
+struct Nodes {
+  std::vector<double> xyz;
+  NearNullInput input() const {
+    return {.vectors = {}, .count = 0, .coordinates = xyz, .dimension = 3};
+  }
+};
+Nodes NodesOfElasticity(int64_t m) {
+  Nodes nodes;
+  for (int k = 0; k < 3; ++k) {
+    for (int64_t z = 0; z < m; ++z) {
+      for (int64_t y = 0; y < m; ++y) {
+        for (int64_t x = 1; x < m; ++x)
+          nodes.xyz.push_back(static_cast<double>(k == 0 ? x : k == 1 ? y : z));
+      }
+    }
+  }
+  return nodes;
+}
+
+AmgOptions With(SmootherKind kind, Precision precision = Precision::kFp32) {
+  AmgOptions options;
+  options.smoother = kind;
+  options.hierarchy_precision = precision;
+  return options;
+}
+
+// One level: the inverse.
+TEST(Cycle, OfASmallMatrixIsItsInverse) {
+  for (const Problem& problem : Problems()) {
+    if (problem.name == "hubs") continue;
+    SCOPED_TRACE(problem.name);
+    const CscMatrix a = problem.symmetric ? problem.rows : Transpose(CscView(problem.rows));
+    const AmgResult built =
+        Build(a, problem.symmetric, With(SmootherKind::kAuto, Precision::kFp64));
+    ASSERT_EQ(built.quality.levels.size(), 1u);
+    EXPECT_LE(Iterations(a, problem.symmetric, *built.hierarchy), 1);
+  }
+}
+
+TEST(Cycle, OfANegativeDefiniteMatrixHasItsSign) {
+  CscMatrix a = oracle::Laplacian2d(9, 7);
+  for (double& v : a.values) v = -v;
+  const AmgResult built = Build(a, true);
+  const std::vector<double> r = RandomVector(a.n_cols, 4);
+  EXPECT_LT(Dot(r, Applied(*built.hierarchy, r)), 0);
+  EXPECT_FALSE(built.hierarchy->symmetric());
+}
+
+// Each smoother, W and V, several sweeps: M is symmetric positive definite, as CG needs it.
+TEST(Cycle, IsSymmetricPositiveDefinite) {
+  const CscMatrix a = From(gallery::ConvectionDiffusion3d(14, 0));
+  for (const SmootherKind kind :
+       {SmootherKind::kL1Jacobi, SmootherKind::kJacobi, SmootherKind::kChebyshev,
+        SmootherKind::kFsai, SmootherKind::kAfsai, SmootherKind::kStaticSpai}) {
+    for (const CycleKind cycle : {CycleKind::kV, CycleKind::kW}) {
+      for (const Precision precision : {Precision::kFp64, Precision::kFp32}) {
+        SCOPED_TRACE(std::string(Name(kind)) + (cycle == CycleKind::kV ? ", V" : ", W"));
+        AmgOptions options = With(kind, precision);
+        options.cycle = cycle;
+        options.pre_sweeps = options.post_sweeps = 2;
+        options.max_coarse_size = 40;
+        const AmgResult built = Build(a, true, options);
+        ASSERT_GE(built.quality.levels.size(), 3u);
+        ASSERT_TRUE(built.hierarchy->symmetric());
+        for (uint64_t seed = 1; seed <= 3; ++seed) {
+          const auto u = RandomVector(a.n_cols, seed), v = RandomVector(a.n_cols, seed + 10);
+          const auto mu = Applied(*built.hierarchy, u), mv = Applied(*built.hierarchy, v);
+          const double size = std::sqrt(Dot(u, mu) * Dot(v, mv));
+          EXPECT_GT(Dot(u, mu), 0);
+          EXPECT_NEAR(Dot(u, mv) / size, Dot(v, mu) / size,
+                      precision == Precision::kFp64 ? 1e-13 : 1e-6);
+        }
+      }
+    }
+  }
+}
+
+TEST(Cycle, UnequalSweepsAreNotForCg) {
+  AmgOptions options;
+  options.post_sweeps = 0;
+  options.max_coarse_size = 20;
+  EXPECT_FALSE(Build(oracle::Laplacian2d(20, 20), true, options).hierarchy->symmetric());
+}
+
+TEST(Cycle, SameBitsForAnyNumberOfThreads) {
+  const CscMatrix spd = From(gallery::ConvectionDiffusion3d(20, 0));
+  const CscMatrix other = From(gallery::ConvectionDiffusion3d(18, 20));
+  for (const auto& [a, symmetric] : {std::pair(&spd, true), std::pair(&other, false)}) {
+    const std::vector<double> r = RandomVector(a->n_cols, 7);
+    const auto one = Applied(*Build(*a, symmetric, {}, {}, 1).hierarchy, r, 1);
+    for (const int threads : {2, 5}) {
+      EXPECT_EQ(Applied(*Build(*a, symmetric, {}, {}, threads).hierarchy, r, threads), one);
+    }
+  }
+}
+
+// Large and small right-hand sides in fp32: M (c r) = c M r, for powers of two to the bit.
+TEST(Cycle, IsHomogeneousFarBeyondTheRangeOfFp32) {
+  const CscMatrix a = From(gallery::ConvectionDiffusion3d(12, 0));
+  const AmgResult built = Build(a, true);
+  std::vector<double> r = RandomVector(a.n_cols, 2);
+  const auto z = Applied(*built.hierarchy, r);
+  for (const int exponent : {-300, -60, 60, 300}) {
+    std::vector<double> scaled = r;
+    for (double& value : scaled) value = std::ldexp(value, exponent);
+    auto got = Applied(*built.hierarchy, scaled);
+    for (double& value : got) value = std::ldexp(value, -exponent);
+    EXPECT_EQ(got, z) << exponent;
+  }
+  EXPECT_THAT(Applied(*built.hierarchy, std::vector<double>(r.size(), 0.0)), Each(0.0));
+}
+
+TEST(Cycle, ScalingOfAChangesNothing) {
+  const CscMatrix a = oracle::Laplacian2d(60, 60);
+  const CscMatrix scaled = From(gallery::BadlyScaled2d(60, 8));
+  const int64_t plain = Iterations(a, true, *Build(a, true).hierarchy);
+  // b differs in its scaling, so that the count may, too.
+  EXPECT_LE(Iterations(scaled, true, *Build(scaled, true).hierarchy), plain + 6);
+}
+
+// The error factor of the cycle alone in the energy norm, forty steps from a random vector.
+double ErrorFactor(const CscMatrix& a, bool symmetric, const AmgHierarchy& m) {
+  const CsrOperator op = CsrOperator::FromColumns(a);
+  std::vector<double> x = RandomVector(a.n_cols, 3), ax(x.size()), step(x.size());
+  const auto norm = [&] {
+    op.Apply(x, ax, 2);
+    return std::sqrt(symmetric ? Dot(x, ax) : Dot(x, x));
+  };
+  double factor = 1, before = norm();
+  for (int k = 0; k < 40; ++k) {
+    m.Apply(ax, step, 2);
+    for (size_t i = 0; i < x.size(); ++i) x[i] = (x[i] - step[i]) / before;
+    factor = norm();
+    before = factor;
+    if (before == 0) return 0;
+  }
+  return factor;
+}
+
+TEST(Cycle, ErrorFactors) {
+  const CscMatrix poisson = From(gallery::ConvectionDiffusion3d(32, 0));
+  EXPECT_LE(ErrorFactor(poisson, true, *Build(poisson, true).hierarchy), 0.70);
+  EXPECT_LE(ErrorFactor(poisson, true, *Build(poisson, true, With(SmootherKind::kAfsai)).hierarchy),
+            0.42);
+  const CscMatrix elasticity = From(gallery::Elasticity3d(16, gallery::Rounding::kBenchmarks));
+  AmgOptions blocks;
+  blocks.block_size = 3;
+  EXPECT_LE(ErrorFactor(elasticity, true,
+                        *Build(elasticity, true, blocks, NodesOfElasticity(16).input()).hierarchy),
+            0.74);
+  const CscMatrix convection = From(gallery::ConvectionDiffusion3d(32, 20));
+  EXPECT_LE(ErrorFactor(convection, false, *Build(convection, false).hierarchy), 0.36);
+}
+
+TEST(Cycle, IterationsDoNotGrowWithTheGrid) {
+  for (const int64_t m : {32, 64}) {
+    const CscMatrix a = From(gallery::ConvectionDiffusion3d(m, 0));
+    const AmgResult built = Build(a, true);
+    EXPECT_EQ(built.quality.smoother, SmootherKind::kL1Jacobi);
+    EXPECT_LE(Iterations(a, true, *built.hierarchy), 14) << m;
+    EXPECT_LT(built.quality.operator_complexity, 1.7);
+  }
+  for (const auto& [m, most] : {std::pair<int64_t, int64_t>{200, 38}, {400, 45}}) {
+    const CscMatrix a = From(gallery::RotatedAnisotropy2d(m, 1e-3, 0.5235987755982988));
+    EXPECT_LE(Iterations(a, true, *Build(a, true).hierarchy), most) << m;
+  }
+  const CscMatrix convection = From(gallery::ConvectionDiffusion3d(32, 20));
+  EXPECT_LE(Iterations(convection, false, *Build(convection, false).hierarchy), 8);
+}
+
+TEST(Cycle, ElasticityWithAndWithoutItsMotions) {
+  for (const int64_t m : {12, 20}) {
+    const CscMatrix a = From(gallery::Elasticity3d(m, gallery::Rounding::kBenchmarks));
+    AmgOptions options = With(SmootherKind::kAfsai);
+    options.block_size = 3;
+    const AmgResult motions = Build(a, true, options, NodesOfElasticity(m).input());
+    EXPECT_LE(Iterations(a, true, *motions.hierarchy), 13) << m;
+    EXPECT_LE(Iterations(a, true, *Build(a, true, options).hierarchy), 22) << m;
+  }
+}
+
+TEST(Cycle, ANeumannProblemHasOneSingularPivot) {
+  CscMatrix a = From(gallery::ConvectionDiffusion3d(24, 0));
+  // Rows of sum zero.
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    double sum = 0;
+    double* diagonal = nullptr;
+    for (int64_t p = a.col_ptr[static_cast<size_t>(j)]; p < a.col_ptr[static_cast<size_t>(j) + 1];
+         ++p) {
+      if (a.row_idx[static_cast<size_t>(p)] == j) {
+        diagonal = &a.values[static_cast<size_t>(p)];
+      } else {
+        sum += a.values[static_cast<size_t>(p)];
+      }
+    }
+    *diagonal = -sum;
+  }
+  const AmgResult built = Build(a, true);
+  EXPECT_EQ(built.quality.singular_coarse_pivots, 1);
+  EXPECT_LT(built.quality.near_null_rayleigh, 1e-12);
+  EXPECT_LE(Iterations(a, true, *built.hierarchy), 15);
+}
+
+// Hubs would fill the coarse levels.
+TEST(Cycle, GuardsAgainstGrowth) {
+  const CscMatrix a = From(gallery::Circuit(20000, 12, 700));
+  const AmgResult built = Build(a, false);
+  EXPECT_LE(built.quality.operator_complexity, 3);
+  EXPECT_TRUE(std::any_of(built.quality.levels.begin(), built.quality.levels.end(),
+                          [](const AmgLevelQuality& level) { return level.guarded; }));
+  EXPECT_LE(Iterations(a, false, *built.hierarchy), 18);
+}
+
+TEST(Cycle, LimitsOfLevelsAndComplexityLeaveASmoothedLevel) {
+  const CscMatrix a = From(gallery::ConvectionDiffusion3d(20, 0));
+  AmgOptions two;
+  two.max_levels = 2;
+  const AmgResult shallow = Build(a, true, two);
+  EXPECT_EQ(shallow.quality.levels.size(), 2u);
+  EXPECT_FALSE(shallow.quality.inverted);
+  EXPECT_TRUE(shallow.hierarchy->symmetric());
+  EXPECT_LE(Iterations(a, true, *shallow.hierarchy), 60);
+  AmgOptions small;
+  small.max_operator_complexity = 1.55;
+  const AmgResult capped = Build(a, true, small);
+  EXPECT_LE(capped.quality.operator_complexity, 1.55);
+}
+
+TEST(Cycle, ComponentsThatDoNotTouch) {
+  // Two grids and a lonely row.
+  const CscMatrix grid = oracle::Laplacian2d(25, 25);
+  CscMatrix a{.n_rows = 1251, .n_cols = 1251, .col_ptr = {}, .row_idx = {}, .values = {}};
+  a.col_ptr.push_back(0);
+  for (int copy = 0; copy < 2; ++copy) {
+    for (int64_t j = 0; j < grid.n_cols; ++j) {
+      for (size_t p = 0; p < CscView(grid).column(j).size(); ++p) {
+        a.row_idx.push_back(CscView(grid).column(j)[p] + copy * 625);
+        a.values.push_back(CscView(grid).column_values(j)[p] * (copy + 1));
+      }
+      a.col_ptr.push_back(a.nnz());
+    }
+  }
+  a.row_idx.push_back(1250), a.values.push_back(3), a.col_ptr.push_back(a.nnz());
+  AmgOptions options;
+  options.max_coarse_size = 60;
+  const AmgResult built = Build(a, true, options);
+  EXPECT_EQ(built.quality.levels[0].isolated, 1);
+  EXPECT_LE(Iterations(a, true, *built.hierarchy), 20);
+}
+
+TEST(Cycle, RefusesWhatHasNoCoarseLevel) {
+  CscMatrix diagonal{.n_rows = 600, .n_cols = 600, .col_ptr = {0}, .row_idx = {}, .values = {}};
+  for (int32_t i = 0; i < 600; ++i) {
+    diagonal.row_idx.push_back(i), diagonal.values.push_back(i + 1),
+        diagonal.col_ptr.push_back(i + 1);
+  }
+  const auto built = BuildAmg(diagonal, true, {}, {}, Threads(2));
+  ASSERT_FALSE(built.ok());
+  EXPECT_EQ(built.status().reason(), "NO_COARSE_LEVEL");
+}
+
+TEST(Cycle, StopsAtEachLevel) {
+  struct StopAfter : ProgressSink {
+    StopSource source;
+    int64_t levels = 0, left = 0;
+    void OnProgress(Stage, int64_t done, int64_t) override {
+      levels = std::max(levels, done);
+      if (left-- == 0) source.Request(StopReason::kCancelled);
+    }
+    void OnResidual(const ResidualPoint&) override {}
+  };
+  const CscMatrix a = From(gallery::ConvectionDiffusion3d(24, 0));
+  for (int64_t after = 0; after < 3; ++after) {
+    StopAfter sink;
+    sink.left = after;
+    Context context = Threads(2);
+    context.progress = &sink;
+    context.stop = sink.source.token();
+    AmgOptions options;
+    options.max_coarse_size = 50;
+    const auto built = BuildAmg(a, true, {}, options, context);
+    ASSERT_FALSE(built.ok()) << after;
+    EXPECT_EQ(built.status().reason(), "CANCELLED");
+    EXPECT_EQ(sink.levels, after);
+  }
+}
+
+}  // namespace
+}  // namespace spaid::kernels
