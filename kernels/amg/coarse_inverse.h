@@ -17,9 +17,10 @@ struct CoarseInverse {
 
 // `a_rows`: square, canonical, by rows, of some hundred rows at most: 2 n³ operations by Gauss and
 // Jordan, with pivots on the diagonal where A is symmetric, and a symmetric result, else with
-// partial pivoting. A pivot of at most 1e-13 of the largest element leaves its unknown out, as of a
-// matrix of a Neumann problem. Errors: FAILED_PRECONDITION/NON_FINITE_VALUE; stop statuses;
-// RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same for any number of threads. Thread-safe.
+// partial pivoting. A pivot of at most 1e-12 of what its diagonal was (else: of the largest
+// element) leaves its unknown out, as of a matrix of a Neumann problem. Errors:
+// FAILED_PRECONDITION/NON_FINITE_VALUE; stop statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same
+// for any number of threads. Thread-safe.
 Result<CoarseInverse> InvertCoarse(const CscView& a_rows, bool symmetric, const Context& context);
 
 }  // namespace spaid::kernels

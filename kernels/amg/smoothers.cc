@@ -127,8 +127,8 @@ Status MakeStaticSpai(const CscView& a_rows, bool symmetric, const AmgOptions& o
 
 SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta) {
   if (asked != SmootherKind::kAuto) return asked;
-  if (!symmetric) return SmootherKind::kStaticSpai;
   if (beta <= kJacobiUpTo) return SmootherKind::kL1Jacobi;
+  if (!symmetric) return SmootherKind::kStaticSpai;
   return beta <= kChebyshevUpTo ? SmootherKind::kChebyshev : SmootherKind::kAfsai;
 }
 

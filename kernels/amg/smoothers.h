@@ -24,8 +24,8 @@ struct Smoother {
   CscMatrix transposed;  // Gᵀ, or Mᵀ where A is symmetric (else S itself stands for Sᵀ), by rows
 };
 
-// The kind that kAuto is: kStaticSpai where A is not symmetric, else by beta = max_i Σ_j |a_ij| /
-// |a_ii| kL1Jacobi up to 3, kChebyshev up to 8, kAfsai.
+// The kind that kAuto is, by beta = max_i Σ_j |a_ij| / |a_ii|: kL1Jacobi up to 3; over it
+// kStaticSpai where A is not symmetric, else kChebyshev up to 8, kAfsai beyond.
 SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta);
 
 // `a_rows` by rows; `symmetric` with a positive diagonal. Sources: l1-Jacobi: Baker, Falgout,

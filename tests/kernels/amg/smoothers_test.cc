@@ -20,7 +20,8 @@ TEST(Smoothers, AreChosenByBetaAndSymmetry) {
   EXPECT_EQ(ChooseSmoother(SmootherKind::kAuto, true, 3.1), SmootherKind::kChebyshev);
   EXPECT_EQ(ChooseSmoother(SmootherKind::kAuto, true, 8), SmootherKind::kChebyshev);
   EXPECT_EQ(ChooseSmoother(SmootherKind::kAuto, true, 9), SmootherKind::kAfsai);
-  EXPECT_EQ(ChooseSmoother(SmootherKind::kAuto, false, 2), SmootherKind::kStaticSpai);
+  EXPECT_EQ(ChooseSmoother(SmootherKind::kAuto, false, 2), SmootherKind::kL1Jacobi);
+  EXPECT_EQ(ChooseSmoother(SmootherKind::kAuto, false, 4), SmootherKind::kStaticSpai);
   EXPECT_EQ(ChooseSmoother(SmootherKind::kJacobi, false, 99), SmootherKind::kJacobi);
 }
 
