@@ -70,35 +70,53 @@ class RootFinder {
   void Over(const Array<int32_t>& nodes, const Body& body) const {
     ForRows(static_cast<int64_t>(nodes.size()), context_, [&](int64_t k) { body(nodes[Z(k)]); });
   }
-  // The one of the smaller key; kNone is none.
-  int32_t First(int32_t a, int32_t b) const {
-    if (a < 0) return b;
-    if (b < 0 || a == b) return a;
-    return AggregationKey(a, level_) < AggregationKey(b, level_) ? a : b;
-  }
+  // The node of the smallest key so far.
+  class First {
+   public:
+    explicit First(int level) : level_(level) {}
+    void Meet(int32_t node) {
+      if (node < 0 || node == node_) return;
+      const uint64_t key = AggregationKey(node, level_);
+      if (node_ >= 0 && key_ < key) return;
+      node_ = node, key_ = key;
+    }
+    int32_t node() const { return node_; }
+
+   private:
+    const int level_;
+    int32_t node_ = kNone;
+    uint64_t key_ = 0;
+  };
   template <class Open>
   int32_t Nearest(int32_t i, const Array<uint8_t>& state, const Open& open) const {
     if (state[Z(i)] == kIn) return kRoot;
-    int32_t nearest = state[Z(i)] == kUndecided ? i : kNone;
+    First nearest(level_);
+    if (state[Z(i)] == kUndecided) nearest.Meet(i);
     for (const int32_t j : graph_.of(i)) {
       if (!open(j)) continue;
       if (state[Z(j)] == kIn) return kRoot;
-      if (state[Z(j)] == kUndecided) nearest = First(nearest, j);
+      if (state[Z(j)] == kUndecided) nearest.Meet(j);
     }
-    return nearest;
+    return nearest.node();
   }
   // Writes the state of i alone, and reads no other's.
   template <class Open>
   void Decide(int32_t i, const Array<int32_t>& nearest, const Open& open,
               Array<uint8_t>& state) const {
-    int32_t second = nearest[Z(i)];
+    bool near_root = nearest[Z(i)] == kRoot;
+    First second(level_);
+    second.Meet(nearest[Z(i)]);
     for (const int32_t j : graph_.of(i)) {
-      if (second == kRoot) break;
+      if (near_root) break;
       if (!open(j)) continue;
-      second = nearest[Z(j)] == kRoot ? kRoot : First(second, nearest[Z(j)]);
+      near_root = nearest[Z(j)] == kRoot;
+      second.Meet(nearest[Z(j)]);
     }
-    if (second == kRoot) state[Z(i)] = kOut;
-    if (second == i) state[Z(i)] = kIn;
+    if (near_root) {
+      state[Z(i)] = kOut;
+    } else if (second.node() == i) {
+      state[Z(i)] = kIn;
+    }
   }
 
   const StrongGraph& graph_;
@@ -175,9 +193,10 @@ Result<Aggregates> Aggregate(const StrongGraph& graph, int level, const Context&
   return GuardMemory("the aggregation", [&]() -> Result<Aggregates> {
     RootFinder finder(graph, level, context);
     Array<int32_t> root_of(Z(graph.n), -1);
+    // Nodes without neighbours are nobody's, and become no roots.
     const auto coupled = [&](int32_t i) { return !graph.of(i).empty(); };
     const auto all = [](int32_t) { return true; };
-    auto roots = finder.Find(coupled, all);
+    auto roots = finder.Find(all, coupled);
     if (!roots.ok()) return roots.status();
     TakeNeighbours(graph, *roots, coupled, context, root_of);
 

@@ -55,22 +55,22 @@ double PowerStep(const CscView& rows, const Array<double>& x, double scale, cons
   return std::sqrt(sum);
 }
 
-// Whether entries of node row I in node column J stay.
-class StrongRows {
+// Whether entries of a node's row in another node's columns stay. Asked in ascending order.
+class StrongRow {
  public:
-  StrongRows(const StrongGraph& graph, const Aggregates& aggregates)
-      : graph_(graph), aggregates_(aggregates) {}
-  bool Stay(int64_t node, int32_t other) const {
-    const auto neighbours = graph_.of(node);
-    if (neighbours.empty()) {
-      return other == graph_.leader[Z(node)] && aggregates_.of_node[Z(node)] >= 0;
-    }
-    return std::binary_search(neighbours.begin(), neighbours.end(), other);
+  StrongRow(const StrongGraph& graph, const Aggregates& aggregates, int64_t node)
+      : neighbours_(graph.of(node)) {
+    if (neighbours_.empty() && aggregates.of_node[Z(node)] >= 0) leader_ = graph.leader[Z(node)];
+  }
+  bool Stays(int32_t other) {
+    while (at_ < neighbours_.size() && neighbours_[at_] < other) ++at_;
+    return other == leader_ || (at_ < neighbours_.size() && neighbours_[at_] == other);
   }
 
  private:
-  const StrongGraph& graph_;
-  const Aggregates& aggregates_;
+  std::span<const int32_t> neighbours_;
+  size_t at_ = 0;
+  int32_t leader_ = -1;
 };
 
 }  // namespace
@@ -78,7 +78,6 @@ class StrongRows {
 Result<CscMatrix> FilterWeak(const CscView& a, const StrongGraph& graph,
                              const Aggregates& aggregates, const NearNull& near_null, int block,
                              const Context& context) {
-  const StrongRows strong(graph, aggregates);
   const bool lump = block == 1 && near_null.count == 1;
   const auto near = [&](int64_t i) { return near_null.ones() ? 1.0 : near_null.values[Z(i)]; };
   return MakeRows(a.n_cols, a.n_cols, context, "the filtered matrix",
@@ -87,20 +86,22 @@ Result<CscMatrix> FilterWeak(const CscView& a, const StrongGraph& graph,
                     const auto values = a.column_values(i);
                     const int64_t node = i / block;
                     double diagonal = 0, weak = 0;
+                    StrongRow strong(graph, aggregates, node);
                     for (size_t p = 0; p < columns.size(); ++p) {
                       if (columns[p] == i) {
                         diagonal = values[p];
-                      } else if (lump && near(i) != 0 && !strong.Stay(node, columns[p])) {
+                      } else if (lump && near(i) != 0 && !strong.Stays(columns[p])) {
                         weak += values[p] * (near(columns[p]) / near(i));
                       }
                     }
+                    strong = StrongRow(graph, aggregates, node);
                     const double lumped = diagonal + weak;
                     const double of_row = lumped / diagonal >= kLeastLeft ? lumped : diagonal;
                     for (size_t p = 0; p < columns.size(); ++p) {
                       const int32_t other = columns[p] / block;
                       if (columns[p] == i) {
                         sink.Add(columns[p], 1);
-                      } else if (other == node || strong.Stay(node, other)) {
+                      } else if (other == node || strong.Stays(other)) {
                         sink.Add(columns[p], values[p] / of_row);
                       }
                     }

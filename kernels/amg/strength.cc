@@ -50,6 +50,21 @@ void ForUnion(const CscView& rows, const CscView& mirror, int64_t i, const Visit
 }
 
 // With one unknown a node.
+Result<CscMatrix> SymmetricCouplings(const CscView& rows, const Array<double>& roots,
+                                     const Context& context) {
+  return MakeRows(rows.n_cols, rows.n_cols, context, "the couplings",
+                  [&](int64_t i, RowSink& sink, int) {
+                    const double root = roots[Z(i)];
+                    for (int64_t p = rows.col_ptr[Z(i)]; p < rows.col_ptr[Z(i) + 1]; ++p) {
+                      const int32_t j = rows.row_idx[Z(p)];
+                      if (j == i) continue;
+                      // The mean of σ_i / |r_i r_j| and σ_j / |r_i r_j|, times a_ij.
+                      const double other = roots[Z(j)];
+                      const double s = rows.values[Z(p)] / (root * other);
+                      sink.Add(j, (root > 0) == (other > 0) ? (root > 0 ? -s : s) : 0);
+                    }
+                  });
+}
 Result<CscMatrix> ScalarCouplings(const CscView& rows, const CscView& mirror,
                                   const Array<double>& roots, const Context& context) {
   return MakeRows(
@@ -119,7 +134,7 @@ Result<CscMatrix> BlockNorms(const CscView& a, int block, const Array<double>& r
 Result<CscMatrix> Couplings(const CscView& a, bool symmetric, int block, const Context& context) {
   const Array<double> roots = DiagonalRoots(a, context);
   if (block == 1) {
-    if (symmetric) return ScalarCouplings(a, a, roots, context);
+    if (symmetric) return SymmetricCouplings(a, roots, context);
     auto mirror = Transpose(a, context);
     if (!mirror.ok()) return mirror.status();
     return ScalarCouplings(a, *mirror, roots, context);

@@ -29,16 +29,22 @@ void ForRows(int64_t n, const Context& context, const Body& body) {
 class RowSink {
  public:
   void Add(int32_t column, double value) {
-    columns_.push_back(column);
-    values_.push_back(value);
+    if (count_ == columns_.size()) Grow();
+    columns_[count_] = column;
+    values_[count_++] = value;
   }
 
  private:
   template <class MakeRow>
   friend Result<CscMatrix> MakeRows(int64_t, int64_t, const Context&, std::string_view,
                                     const MakeRow&);
-  Array<int32_t> columns_;
+  void Grow() {
+    columns_.resize(std::max<size_t>(8 * kRowsOfOneThread, 2 * count_));
+    values_.resize(columns_.size());
+  }
+  Array<int32_t> columns_;  // of so many, `count_` are there
   Array<double> values_;
+  size_t count_ = 0;
 };
 
 // A matrix by rows: make_row(i, sink, worker) adds the entries of row i in ascending order of their
@@ -61,7 +67,7 @@ Result<CscMatrix> MakeRows(int64_t rows, int64_t columns, const Context& with_pr
                                        for (int64_t i = begin; i < end; ++i) {
                                          make_row(i, piece, worker);
                                          made.col_ptr[z(i) + 1] =
-                                             static_cast<int64_t>(piece.columns_.size());
+                                             static_cast<int64_t>(piece.count_);
                                        }
                                      });
     if (stopped != StopReason::kNone) return StopStatus(stopped, what);
@@ -80,9 +86,8 @@ Result<CscMatrix> MakeRows(int64_t rows, int64_t columns, const Context& with_pr
                   for (int64_t k = begin; k < end; ++k) {
                     const RowSink piece = std::exchange(pieces[z(k)], {});
                     const int64_t to = made.col_ptr[z(k * kRowsOfOneThread)];
-                    std::copy(piece.columns_.begin(), piece.columns_.end(),
-                              made.row_idx.begin() + to);
-                    std::copy(piece.values_.begin(), piece.values_.end(), made.values.begin() + to);
+                    std::copy_n(piece.columns_.begin(), piece.count_, made.row_idx.begin() + to);
+                    std::copy_n(piece.values_.begin(), piece.count_, made.values.begin() + to);
                   }
                 });
     return made;
