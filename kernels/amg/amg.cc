@@ -7,12 +7,14 @@
 #include <utility>
 
 #include "kernels/amg/aggregation.h"
+#include "kernels/amg/amg_plan.h"
 #include "kernels/amg/coarse_inverse.h"
 #include "kernels/amg/cycle.h"
 #include "kernels/amg/prolongation.h"
 #include "kernels/amg/smoothers.h"
 #include "kernels/amg/strength.h"
 #include "kernels/amg/tentative.h"
+#include "kernels/base/reasons.h"
 #include "kernels/sparse/products.h"
 #include "kernels/sparse/transpose.h"
 
@@ -22,11 +24,11 @@ namespace {
 // A level that has more aggregates than so many of its nodes is the last.
 constexpr double kMostAggregates = 0.8;
 
-// One coarsening after the other.
+// One coarsening after the other; by a plan, or to one.
 class Builder {
  public:
-  Builder(const AmgOptions& options, const Context& context)
-      : options_(options), context_(context) {
+  Builder(const AmgOptions& options, const AmgPlan* from, const Context& context)
+      : options_(options), from_(from), context_(context) {
     step_ = context;
     step_.progress = nullptr;
     step_.result = nullptr;
@@ -38,7 +40,17 @@ class Builder {
     symmetric_ = symmetric;
     block_ = options_.block_size;
     quality_.beta = scaled->beta;
-    quality_.smoother = ChooseSmoother(options_.smoother, symmetric, scaled->beta);
+    quality_.smoother = from_ != nullptr
+                            ? from_->smoother
+                            : ChooseSmoother(options_.smoother, symmetric, scaled->beta);
+    quality_.reused = from_ != nullptr;
+    *made_ = {.options = options_,
+              .n = a.n_cols,
+              .nnz = a.nnz(),
+              .symmetric = symmetric,
+              .smoother = quality_.smoother,
+              .levels = {},
+              .grown = {}};
     auto near = MakeNearNull(*scaled, input, block_, step_, &quality_.near_null_rayleigh);
     if (!near.ok()) return near.status();
     near_ = *std::move(near);
@@ -47,7 +59,7 @@ class Builder {
     for (;;) {
       Report();
       quality_.levels.push_back({.rows = rows.n_cols, .nnz = rows.nnz()});
-      Result<bool> goes_on = MayCoarsen(rows) ? Coarsen(rows) : Result<bool>(false);
+      Result<bool> goes_on = MayCoarsen(rows) ? Coarsen(rows) : false;
       if (!goes_on.ok()) return goes_on.status();
       if (!*goes_on) break;
       rows = std::exchange(coarse_, {});
@@ -57,6 +69,7 @@ class Builder {
 
  private:
   bool MayCoarsen(const CscView& rows) const {
+    if (from_ != nullptr) return levels_.size() < from_->levels.size();
     return rows.n_cols > options_.max_coarse_size &&
            static_cast<int>(levels_.size()) + 1 < options_.max_levels;
   }
@@ -71,26 +84,23 @@ class Builder {
   // `rows` stays.
   Result<bool> Coarsen(CscMatrix& rows) {
     AmgLevelQuality& quality = quality_.levels.back();
-    auto couplings = Couplings(rows, symmetric_, block_, step_);
-    if (!couplings.ok()) return couplings.status();
-    auto graph = FindStrong(*couplings, options_.strength_threshold, step_);
-    if (!graph.ok()) return graph.status();
-    *couplings = {};
-    auto aggregates = Aggregate(*graph, static_cast<int>(levels_.size()), step_);
-    if (!aggregates.ok()) return aggregates.status();
-    quality.aggregates = aggregates->count;
-    quality.isolated = aggregates->isolated;
-    if (aggregates->count == 0 ||
-        static_cast<double>(aggregates->count) > kMostAggregates * static_cast<double>(graph->n)) {
+    Result<AmgPlan::Level> decided = Decide(rows);
+    if (!decided.ok()) return decided.status();
+    const Aggregates& aggregates = decided->aggregates;
+    quality.aggregates = aggregates.count;
+    quality.isolated = aggregates.isolated;
+    if (aggregates.count == 0 || static_cast<double>(aggregates.count) >
+                                     kMostAggregates * static_cast<double>(decided->graph.n)) {
       return false;
     }
-    auto tentative = MakeTentative(*aggregates, near_, block_, step_);
+    auto tentative = MakeTentative(aggregates, near_, block_, step_);
     if (!tentative.ok()) return tentative.status();
     AmgLevel level;
-    Status made = options_.coarsening == Coarsening::kPlainAggregation
+    Status made = options_.coarsening == Coarsening::kPlainAggregation || decided->guarded
                       ? Galerkin(rows, CscMatrix(tentative->p), &level)
-                      : SmoothedGalerkin(rows, *graph, *aggregates, *tentative, &level);
+                      : SmoothedGalerkin(rows, &*decided, *tentative, &level);
     if (!made.ok()) return made;
+    quality.guarded = decided->guarded;
     const double entries = static_cast<double>(all_entries_ + coarse_.nnz());
     if (entries > options_.max_operator_complexity * static_cast<double>(entries_of_a_)) {
       coarse_ = {};
@@ -98,15 +108,53 @@ class Builder {
     }
     all_entries_ += coarse_.nnz();
     quality.nnz_p = level.p.nnz();
-    auto smoother = MakeSmoother(quality_.smoother, rows, symmetric_, options_, step_);
+    auto smoother = MakeSmoother(quality_.smoother, rows, symmetric_, options_,
+                                 GrownBefore(decided->grown), step_);
     if (!smoother.ok()) return smoother.status();
     level.smoother = *std::move(smoother);
+    Keep(level.smoother, &decided->grown);
     quality.nnz_smoother = level.smoother.rows.nnz();
     level.a = std::move(rows);
     levels_.push_back(std::move(level));
+    made_->levels.push_back(*std::move(decided));
     near_ = std::move(tentative->coarse);
     block_ = near_.count;
     return true;
+  }
+
+  // Strong couplings and aggregates of the level that is `rows`, or those that were.
+  Result<AmgPlan::Level> Decide(const CscView& rows) {
+    AmgPlan::Level level;
+    if (from_ != nullptr) {
+      const AmgPlan::Level& before = from_->levels[levels_.size()];
+      return AmgPlan::Level(before);
+    }
+    auto couplings = Couplings(rows, symmetric_, block_, step_);
+    if (!couplings.ok()) return couplings.status();
+    auto graph = FindStrong(*couplings, options_.strength_threshold, step_);
+    if (!graph.ok()) return graph.status();
+    *couplings = {};
+    auto aggregates = Aggregate(*graph, static_cast<int>(levels_.size()), step_);
+    if (!aggregates.ok()) return aggregates.status();
+    level.graph = *std::move(graph);
+    level.graph.weights = {};
+    level.aggregates = *std::move(aggregates);
+    return level;
+  }
+
+  // G's pattern of the values before, into `view_`; null: there is none.
+  const PatternView* GrownBefore(const Pattern& grown) {
+    if (from_ == nullptr || quality_.smoother != SmootherKind::kAfsai || grown.n_cols == 0)
+      return nullptr;
+    view_ = grown;
+    return &view_;
+  }
+  void Keep(const Smoother& smoother, Pattern* grown) const {
+    if (smoother.kind != SmootherKind::kAfsai || from_ != nullptr) return;
+    *grown = {.n_rows = smoother.rows.n_rows,
+              .n_cols = smoother.rows.n_cols,
+              .col_ptr = smoother.rows.col_ptr,
+              .row_idx = smoother.rows.row_idx};
   }
 
   // A_c = R A P.
@@ -123,9 +171,11 @@ class Builder {
     return {};
   }
 
-  Status SmoothedGalerkin(const CscMatrix& rows, const StrongGraph& graph,
-                          const Aggregates& aggregates, const Tentative& tentative,
-                          AmgLevel* level) {
+  // The same with the smoothed P, where that does not let A grow too much.
+  Status SmoothedGalerkin(const CscMatrix& rows, AmgPlan::Level* decided,
+                          const Tentative& tentative, AmgLevel* level) {
+    const StrongGraph& graph = decided->graph;
+    const Aggregates& aggregates = decided->aggregates;
     auto filtered = FilterWeak(rows, graph, aggregates, near_, block_, step_);
     if (!filtered.ok()) return filtered.status();
     auto smoothed = SmoothProlongation(*filtered, tentative, step_);
@@ -142,11 +192,10 @@ class Builder {
     }
     auto ap = Multiply(rows, smoothed->p, step_);
     if (!ap.ok()) return ap.status();
-    const auto limit = options_.max_growth * static_cast<double>(rows.nnz());
-    auto entries = CountProduct(r, *ap, step_);
-    if (!entries.ok()) return entries.status();
-    if (static_cast<double>(*entries) > limit) {
-      quality_.levels.back().guarded = true;
+    auto grows = Grows(r, *ap, rows.nnz());
+    if (!grows.ok()) return grows.status();
+    if (*grows) {
+      decided->guarded = true;
       return Galerkin(rows, CscMatrix(tentative.p), level);
     }
     auto coarse = Multiply(r, *ap, step_);
@@ -155,6 +204,14 @@ class Builder {
     level->p = std::move(smoothed->p);
     level->r = std::move(r);
     return {};
+  }
+
+  // Whether A_c would have more entries than max_growth allows; of other values that is known.
+  Result<bool> Grows(const PatternView& r, const PatternView& ap, int64_t nnz) const {
+    if (from_ != nullptr) return false;
+    auto entries = CountProduct(r, ap, step_);
+    if (!entries.ok()) return entries.status();
+    return static_cast<double>(*entries) > options_.max_growth * static_cast<double>(nnz);
   }
 
   // R = (P of Aᵀ)ᵀ.
@@ -191,7 +248,7 @@ class Builder {
       AmgOptions smoothed = options_;
       smoothed.chebyshev_degree = 4;
       const SmootherKind kind = symmetric_ ? SmootherKind::kChebyshev : quality_.smoother;
-      auto smoother = MakeSmoother(kind, rows, symmetric_, smoothed, step_);
+      auto smoother = MakeSmoother(kind, rows, symmetric_, smoothed, nullptr, step_);
       if (!smoother.ok()) return smoother.status();
       last.smoother = *std::move(smoother);
       quality_.levels.back().nnz_smoother = last.smoother.rows.nnz();
@@ -212,10 +269,15 @@ class Builder {
     auto hierarchy =
         MakeCycle(std::move(levels_), std::move(inverse), std::move(scaled), options_, step_);
     if (!hierarchy.ok()) return hierarchy.status();
-    return AmgResult{.hierarchy = *std::move(hierarchy), .quality = std::move(quality_)};
+    return AmgResult{.hierarchy = *std::move(hierarchy),
+                     .plan = std::move(made_),
+                     .quality = std::move(quality_)};
   }
 
   const AmgOptions& options_;
+  const AmgPlan* const from_;  // null: nothing is decided yet
+  std::shared_ptr<AmgPlan> made_ = std::make_shared<AmgPlan>();
+  PatternView view_;
   const Context& context_;
   Context step_;
   bool symmetric_ = false;
@@ -249,10 +311,39 @@ std::string_view Name(SmootherKind kind) {
   return "unknown";
 }
 
+int64_t HostBytes(const AmgPlan& plan) {
+  const auto bytes = [](const auto& array) {
+    return static_cast<int64_t>(array.size() * sizeof(array[0]));
+  };
+  int64_t all = bytes(plan.grown.col_ptr) + bytes(plan.grown.row_idx);
+  for (const AmgPlan::Level& level : plan.levels) {
+    all += bytes(level.graph.ptr) + bytes(level.graph.neighbours) + bytes(level.graph.leader) +
+           bytes(level.aggregates.of_node) + bytes(level.grown.col_ptr) +
+           bytes(level.grown.row_idx);
+  }
+  return all;
+}
+
 Result<AmgResult> BuildAmg(const CscView& a, bool symmetric, const NearNullInput& near_null,
                            const AmgOptions& options, const Context& context) {
-  return GuardMemory("multigrid",
-                     [&] { return Builder(options, context).Build(a, symmetric, near_null); });
+  return GuardMemory("multigrid", [&] {
+    return Builder(options, nullptr, context).Build(a, symmetric, near_null);
+  });
+}
+
+Result<AmgResult> RebuildAmg(std::shared_ptr<const AmgPlan> plan, const CscView& a,
+                             const NearNullInput& near_null, const Context& context) {
+  if (a.n_cols != plan->n || a.nnz() != plan->nnz) {
+    return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
+                  "the plan of multigrid is of a matrix with " + std::to_string(plan->nnz) +
+                      " entries in " + std::to_string(plan->n) + " columns; this one has " +
+                      std::to_string(a.nnz()) + " in " + std::to_string(a.n_cols));
+  }
+  return GuardMemory("multigrid", [&]() -> Result<AmgResult> {
+    auto built = Builder(plan->options, plan.get(), context).Build(a, plan->symmetric, near_null);
+    if (built.ok()) built->plan = std::move(plan);
+    return built;
+  });
 }
 
 }  // namespace spaid::kernels

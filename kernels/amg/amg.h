@@ -78,8 +78,14 @@ class AmgHierarchy : public LinearOperator {
   virtual bool symmetric() const = 0;  // M is symmetric positive definite: for CG
 };
 
+// All that was decided from the first values, and serves others on the pattern: strong couplings,
+// aggregates, guards, patterns that smoothers grew. Immutable; thread-safe.
+struct AmgPlan;  // amg_plan.h
+int64_t HostBytes(const AmgPlan& plan);
+
 struct AmgResult {
   std::shared_ptr<const AmgHierarchy> hierarchy;
+  std::shared_ptr<const AmgPlan> plan;
   AmgQuality quality;
 };
 
@@ -90,5 +96,10 @@ struct AmgResult {
 // bits for any number of threads.
 Result<AmgResult> BuildAmg(const CscView& a, bool symmetric, const NearNullInput& near_null,
                            const AmgOptions& options, const Context& context);
+
+// The same of a matrix with the pattern of the plan's, on its aggregates: with the plan's own
+// values the same bits. Errors besides: INVALID_ARGUMENT/PLAN_MISMATCH.
+Result<AmgResult> RebuildAmg(std::shared_ptr<const AmgPlan> plan, const CscView& a,
+                             const NearNullInput& near_null, const Context& context);
 
 }  // namespace spaid::kernels

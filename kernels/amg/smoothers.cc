@@ -88,10 +88,11 @@ double FactoredRho(const CscView& a, const CscView& g, const CscView& gt, const 
 }
 
 Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive,
-                    const Context& context, Smoother* made) {
+                    const PatternView* grown, const Context& context, Smoother* made) {
   FsaiOptions fsai = options.fsai;
   fsai.adaptive = adaptive;
-  auto g = BuildFsai(a, nullptr, fsai, context);
+  auto g = grown != nullptr ? BuildFsaiOn(*grown, a, fsai, context)
+                            : BuildFsai(a, nullptr, fsai, context);
   if (!g.ok()) return g.status();
   made->rows = std::move(g->g_rows);
   auto transposed = Transpose(CscView(made->rows), context);
@@ -133,7 +134,8 @@ SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta) {
 }
 
 Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric,
-                              const AmgOptions& options, const Context& with_progress) {
+                              const AmgOptions& options, const PatternView* grown,
+                              const Context& with_progress) {
   Context context = with_progress;
   context.progress = nullptr;  // a step of the level
   context.result = nullptr;
@@ -158,7 +160,7 @@ Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetri
     }
     case SmootherKind::kFsai:
     case SmootherKind::kAfsai: {
-      Status status = MakeFactored(a, options, kind == SmootherKind::kAfsai, context, &made);
+      Status status = MakeFactored(a, options, kind == SmootherKind::kAfsai, grown, context, &made);
       if (!status.ok()) return status;
       return made;
     }

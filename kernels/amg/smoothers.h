@@ -1,6 +1,6 @@
 // The smoothers of a level, as set up; the cycle applies them.
 //
-//   Result<Smoother> s = MakeSmoother(kind, a_rows, options, symmetric, context);
+//   Result<Smoother> s = MakeSmoother(kind, a_rows, symmetric, options, nullptr, context);
 #pragma once
 
 #include <cstdint>
@@ -30,9 +30,10 @@ SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta);
 
 // `a_rows` by rows; `symmetric` with a positive diagonal. Sources: l1-Jacobi: Baker, Falgout,
 // Kolev, Yang, SISC 33 (2011); Chebyshev of the fourth kind, optimal: Lottes, NLAA 2023; FSAI:
-// Isotton, Frigo, Spiezia, Janna, SISC 43 (2021). Errors: those of the engine that makes G or M;
-// stop statuses.
+// Isotton, Frigo, Spiezia, Janna, SISC 43 (2021). `grown`: G's pattern of other values, in place of
+// growth; null: none. Errors: those of the engine that makes G or M; stop statuses.
 Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a_rows, bool symmetric,
-                              const AmgOptions& options, const Context& context);
+                              const AmgOptions& options, const PatternView* grown,
+                              const Context& context);
 
 }  // namespace spaid::kernels

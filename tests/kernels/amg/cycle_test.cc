@@ -315,6 +315,60 @@ TEST(Cycle, ComponentsThatDoNotTouch) {
   EXPECT_LE(Iterations(a, true, *built.hierarchy), 20);
 }
 
+// On the aggregates of the values before.
+TEST(Rebuild, WithTheSameValuesIsTheBuildBitForBit) {
+  const CscMatrix spd = From(gallery::ConvectionDiffusion3d(20, 0));
+  const CscMatrix circuit = From(gallery::Circuit(4000, 6, 200));
+  for (const auto& [a, symmetric] : {std::pair(&spd, true), std::pair(&circuit, false)}) {
+    const AmgResult built = Build(*a, symmetric);
+    const auto again = RebuildAmg(built.plan, *a, {}, Threads(2));
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    EXPECT_TRUE(again->quality.reused);
+    EXPECT_FALSE(built.quality.reused);
+    const std::vector<double> r = RandomVector(a->n_cols, 9);
+    EXPECT_EQ(Applied(*again->hierarchy, r), Applied(*built.hierarchy, r));
+    EXPECT_GT(HostBytes(*built.plan), 4 * a->n_cols);
+  }
+}
+
+TEST(Rebuild, OnAGrownPatternIsTheBuildButForRounding) {
+  const CscMatrix a = From(gallery::Elasticity3d(8, gallery::Rounding::kBenchmarks));
+  AmgOptions options = With(SmootherKind::kAfsai, Precision::kFp64);
+  options.block_size = 3;
+  options.max_coarse_size = 100;
+  const AmgResult built = Build(a, true, options);
+  const auto again = RebuildAmg(built.plan, a, {}, Threads(2));
+  ASSERT_TRUE(again.ok());
+  const std::vector<double> r = RandomVector(a.n_cols, 9);
+  const auto first = Applied(*built.hierarchy, r), second = Applied(*again->hierarchy, r);
+  double size = 0;
+  for (const double value : first) size = std::max(size, std::fabs(value));
+  for (size_t i = 0; i < r.size(); ++i) ASSERT_NEAR(first[i], second[i], 1e-10 * size);
+}
+
+TEST(Rebuild, ServesOtherValues) {
+  const CscMatrix a = From(gallery::ConvectionDiffusion3d(24, 0));
+  CscMatrix other = a;
+  // D A D with a smooth D, and a stronger diagonal.
+  size_t p = 0;
+  ForEntries(a, [&](int64_t i, int64_t j, double v) {
+    const auto d = [](int64_t k) { return 1 + 0.5 * std::sin(0.001 * static_cast<double>(k)); };
+    other.values[p++] = v * d(i) * d(j) * (i == j ? 1.001 : 1);
+  });
+  const AmgResult built = Build(a, true);
+  const auto again = RebuildAmg(built.plan, other, {}, Threads(2));
+  ASSERT_TRUE(again.ok());
+  const int64_t fresh = Iterations(other, true, *Build(other, true).hierarchy);
+  EXPECT_LE(Iterations(other, true, *again->hierarchy), 2 * fresh);
+}
+
+TEST(Rebuild, RefusesAnotherPattern) {
+  const AmgResult built = Build(oracle::Laplacian2d(30, 30), true);
+  const auto other = RebuildAmg(built.plan, oracle::Laplacian2d(30, 31), {}, Threads(1));
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.status().reason(), "PLAN_MISMATCH");
+}
+
 TEST(Cycle, RefusesWhatHasNoCoarseLevel) {
   CscMatrix diagonal{.n_rows = 600, .n_cols = 600, .col_ptr = {0}, .row_idx = {}, .values = {}};
   for (int32_t i = 0; i < 600; ++i) {
