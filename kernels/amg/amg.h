@@ -45,8 +45,9 @@ struct AmgOptions {
   int64_t max_coarse_size = 500;       // rows that are inverted
   double max_growth = 0.7;             // of entries, level to level: over it P is not smoothed
   double max_operator_complexity = 3;  // entries of all levels over those of A
-  Precision hierarchy_precision =
-      Precision::kFp32;  // of the cycle, its vectors and arithmetic; kFp64
+  // Of the cycle, its vectors and arithmetic. kAuto: kFp32, or kFp64 where A is neither symmetric
+  // nor nearly dominant.
+  Precision hierarchy_precision = Precision::kAuto;
   FsaiOptions fsai = {.k_max = 3, .s = 2, .epsilon = 1e-3};
   StaticSpaiOptions static_spai = {};
 };
@@ -63,6 +64,7 @@ struct AmgLevelQuality {
 struct AmgQuality {
   std::vector<AmgLevelQuality> levels;
   SmootherKind smoother = SmootherKind::kL1Jacobi;
+  Precision precision = Precision::kFp32;
   double operator_complexity = 1, grid_complexity = 1;
   double near_null_rayleigh = 0;  // cᵀÂc / cᵀc of the near-null vectors: small where they are that
   double beta = 0;                // max_i Σ_j |a_ij| / |a_ii|

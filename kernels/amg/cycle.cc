@@ -147,14 +147,14 @@ class Cycle final : public AmgHierarchy {
     ForRange(n(), threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const double scaled = x[Z(i)] * down;
-        top.r[Z(i)] = static_cast<Value>(in_.empty() ? scaled : scaled * in_[Z(i)]);
+        top.r[Z(i)] = static_cast<Value>(scaled * in_[Z(i)]);
       }
     });
     Visit(0, *work, threads);
     ForRange(n(), threads, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const double found = static_cast<double>(top.x[Z(i)]) * up;
-        y[Z(i)] = out_.empty() ? found : found * out_[Z(i)];
+        y[Z(i)] = found * out_[Z(i)];
       }
     });
     Give(std::move(work));
@@ -351,15 +351,19 @@ class Cycle final : public AmgHierarchy {
   mutable std::vector<std::unique_ptr<Work>> spare_;
 };
 
-// √ω_i of a diagonal smoother, by which a level is scaled, so that its steps are x += r - A x.
-Array<double> RootsOf(const Smoother& smoother) {
-  Array<double> roots;
-  if (smoother.kind != SmootherKind::kL1Jacobi && smoother.kind != SmootherKind::kJacobi)
-    return roots;
-  roots.resize(smoother.diagonal.size());
-  for (size_t i = 0; i < roots.size(); ++i) roots[i] = std::sqrt(std::fabs(smoother.diagonal[i]));
-  return roots;
-}
+// Factors by which a level with a diagonal smoother W is scaled, so that its steps are x += r - A
+// x: left A right, with √W twice where A is symmetric, else W and ones, for W has A's signs. Empty:
+// ones.
+struct Scales {
+  Scales(const Smoother& smoother, bool symmetric) {
+    if (smoother.kind != SmootherKind::kL1Jacobi && smoother.kind != SmootherKind::kJacobi) return;
+    left = smoother.diagonal;
+    if (!symmetric) return;
+    for (double& value : left) value = std::sqrt(value);
+    right = left;
+  }
+  Array<double> left, right;
+};
 
 Array<double> Inverted(const Array<double>& of) {
   Array<double> inverse(of.size());
@@ -373,8 +377,8 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
                                                  const Context& context) {
   const int threads = ResolveThreads(context.threads);
   std::vector<typename Cycle<Value>::Level> levels;
-  Array<double> above = RootsOf(from.front().smoother);
-  Array<double> top = above;
+  Scales above(from.front().smoother, a.symmetric);
+  const Scales top = above;
   for (size_t l = 0; l < from.size(); ++l) {
     typename Cycle<Value>::Level level;
     level.n = from[l].a.n_cols;
@@ -382,15 +386,14 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
     level.rho = from[l].smoother.rho;
     level.omega = from[l].smoother.omega;
     level.coefficients = from[l].smoother.coefficients;
-    const Array<double> below =
-        l + 1 < from.size() ? RootsOf(from[l + 1].smoother) : Array<double>{};
+    const Scales below(from[std::min(l + 1, from.size() - 1)].smoother, a.symmetric);
     if (l + 1 < from.size()) {
-      // In scaled unknowns: √ω⁻¹ P √ω of the level below, and the same of R.
-      level.p = LayOut<Value>(std::move(from[l].p), Inverted(above), below, threads);
-      level.r = LayOut<Value>(std::move(from[l].r), below, Inverted(above), threads);
+      // Between scaled unknowns, and scaled residuals.
+      level.p = LayOut<Value>(std::move(from[l].p), Inverted(above.right), below.right, threads);
+      level.r = LayOut<Value>(std::move(from[l].r), below.left, Inverted(above.left), threads);
     }
     if (l + 1 < from.size() || inverse.n == 0) {
-      level.a = LayOut<Value>(std::move(from[l].a), above, above, threads);
+      level.a = LayOut<Value>(std::move(from[l].a), above.left, above.right, threads);
     }
     level.s = LayOut<Value>(std::move(from[l].smoother.rows), {}, {}, threads);
     level.st = LayOut<Value>(std::move(from[l].smoother.transposed), {}, {}, threads);
@@ -413,15 +416,12 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
   }
   typename Cycle<Value>::Vector dense(inverse.rows.size());
   for (size_t p = 0; p < dense.size(); ++p) dense[p] = static_cast<Value>(inverse.rows[p]);
-  // r̂ = √ω S r, z = sign S √ω ẑ.
-  Array<double> in, out;
-  if (!a.scale.empty() || !top.empty() || a.sign < 0) {
-    in.resize(Z(levels.front().n));
-    out.resize(in.size());
-    for (size_t i = 0; i < in.size(); ++i) {
-      in[i] = (a.scale.empty() ? 1 : a.scale[i]) * (top.empty() ? 1 : top[i]);
-      out[i] = a.sign * in[i];
-    }
+  // r̂ = left S r, z = sign S right ẑ.
+  Array<double> in(Z(levels.front().n)), out(in.size());
+  for (size_t i = 0; i < in.size(); ++i) {
+    const double scale = a.scale.empty() ? 1 : a.scale[i];
+    in[i] = scale * (top.left.empty() ? 1 : top.left[i]);
+    out[i] = a.sign * scale * (top.right.empty() ? 1 : top.right[i]);
   }
   const bool symmetric = a.symmetric && a.sign > 0 && options.pre_sweeps == options.post_sweeps;
   return std::shared_ptr<const AmgHierarchy>(std::make_shared<Cycle<Value>>(

@@ -13,8 +13,7 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kLeastLeft = 0.1;  // of a diagonal that weak entries are added to
-constexpr double kTight = 2.2;      // row sums up to it are a good bound on ρ
+constexpr double kTight = 2.2;  // row sums up to it are a good bound on ρ
 constexpr int kPowerSteps = 12;
 constexpr size_t kMostAggregates = 12;  // a row of P
 constexpr double kGrain = 64;
@@ -77,7 +76,7 @@ class StrongRow {
 
 Result<CscMatrix> FilterWeak(const CscView& a, const StrongGraph& graph,
                              const Aggregates& aggregates, const NearNull& near_null, int block,
-                             const Context& context) {
+                             double least_left, const Context& context) {
   const bool lump = block == 1 && near_null.count == 1;
   const auto near = [&](int64_t i) { return near_null.ones() ? 1.0 : near_null.values[Z(i)]; };
   return MakeRows(a.n_cols, a.n_cols, context, "the filtered matrix",
@@ -96,7 +95,7 @@ Result<CscMatrix> FilterWeak(const CscView& a, const StrongGraph& graph,
                     }
                     strong = StrongRow(graph, aggregates, node);
                     const double lumped = diagonal + weak;
-                    const double of_row = lumped / diagonal >= kLeastLeft ? lumped : diagonal;
+                    const double of_row = lumped / diagonal >= least_left ? lumped : diagonal;
                     for (size_t p = 0; p < columns.size(); ++p) {
                       const int32_t other = columns[p] / block;
                       if (columns[p] == i) {

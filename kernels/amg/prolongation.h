@@ -17,11 +17,11 @@ namespace spaid::kernels {
 
 // D_F⁻¹ A_F by rows: strong entries and the diagonal, and of a node without strong neighbours that
 // of its leader; its diagonal entry is 1. With one unknown a node weak entries go to the diagonal,
-// each times B_j / B_i, so that A_F B = A B for the one near-null vector B, unless less than a
-// tenth of it would be left. Errors: stop statuses.
+// each times B_j / B_i, so that A_F B = A B for the one near-null vector B, unless less than
+// `least_left` of it would be left. Errors: stop statuses.
 Result<CscMatrix> FilterWeak(const CscView& a_rows, const StrongGraph& graph,
                              const Aggregates& aggregates, const NearNull& near_null, int block,
-                             const Context& context);
+                             double least_left, const Context& context);
 
 // A bound on the spectral radius ρ of a matrix by rows with a diagonal of ones: max_i Σ_j |a_ij|
 // where that is at most `tight`, else the lesser of it and 1.1 times what `steps` power steps find.

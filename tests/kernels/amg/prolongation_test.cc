@@ -66,7 +66,7 @@ Coarsened Coarsen(const CscMatrix& a, bool symmetric, int block, const NearNullI
   c.graph = *FindStrong(*couplings, 0.25, Threads(threads));
   c.aggregates = *Aggregate(c.graph, 0, Threads(threads));
   c.tentative = *MakeTentative(c.aggregates, c.near, block, Threads(threads));
-  c.filtered = *FilterWeak(c.rows, c.graph, c.aggregates, c.near, block, Threads(threads));
+  c.filtered = *FilterWeak(c.rows, c.graph, c.aggregates, c.near, block, 0.1, Threads(threads));
   c.smoothed = *SmoothProlongation(c.filtered, c.tentative, Threads(threads));
   return c;
 }
@@ -147,7 +147,7 @@ TEST(Prolongation, OfAPathByHand) {
   const Aggregates aggregates = AggregatesOf({0, 0, 0, 1, 1, 1, 2, 2, 2});
   const NearNull near{.n = 9, .count = 1, .values = {}};
   const Tentative tentative = *MakeTentative(aggregates, near, 1, Threads(1));
-  const CscMatrix filtered = *FilterWeak(scaled->rows, graph, aggregates, near, 1, Threads(1));
+  const CscMatrix filtered = *FilterWeak(scaled->rows, graph, aggregates, near, 1, 0.1, Threads(1));
   const Smoothed smoothed = *SmoothProlongation(filtered, tentative, Threads(1));
   EXPECT_DOUBLE_EQ(smoothed.rho, 2);
   const oracle::Dense p = DenseOf(smoothed.p);
@@ -177,7 +177,7 @@ TEST(Prolongation, WeakEntriesGoToTheDiagonal) {
   auto couplings = Couplings(a, true, 1, Threads(1));
   const StrongGraph graph = *FindStrong(*couplings, 0.25, Threads(1));
   const NearNull near{.n = 3, .count = 1, .values = {}};
-  const CscMatrix f = *FilterWeak(a, graph, AggregatesOf({0, 0, -1}), near, 1, Threads(1));
+  const CscMatrix f = *FilterWeak(a, graph, AggregatesOf({0, 0, -1}), near, 1, 0.1, Threads(1));
   const oracle::Dense got = DenseOf(f);
   EXPECT_EQ(got(0, 0), 1);
   EXPECT_DOUBLE_EQ(got(0, 1), -3 / 3.5);
@@ -233,7 +233,7 @@ TEST(Prolongation, CutsLongRows) {
   }
   const NearNull near{.n = 60, .count = 1, .values = {}};
   const Aggregates aggregates = AggregatesOf(of_node);
-  const CscMatrix filtered = *FilterWeak(a, graph, aggregates, near, 1, Threads(2));
+  const CscMatrix filtered = *FilterWeak(a, graph, aggregates, near, 1, 0.1, Threads(2));
   const Tentative tentative = *MakeTentative(aggregates, near, 1, Threads(2));
   const Smoothed smoothed = *SmoothProlongation(filtered, tentative, Threads(2));
   EXPECT_EQ(smoothed.p.pattern().column(59).size(), 12u);
