@@ -50,7 +50,7 @@ TEST_P(RealMatrices, AreSolvedInSoManyIterations) {
 
 INSTANTIATE_TEST_SUITE_P(
     , RealMatrices,
-    ::testing::Values(Bound{"bcsstk18", 110}, Bound{"bcsstk15", 85}, Bound{"bcsstk16", 30},
+    ::testing::Values(Bound{"bcsstk18", 110}, Bound{"bcsstk15", 100}, Bound{"bcsstk16", 30},
                       Bound{"Dubcova1", 40}, Bound{"1138_bus", 25}, Bound{"rail_20209", 18},
                       Bound{"rail_79841", 20}, Bound{"aft01", 14}, Bound{"nos3", 25},
                       Bound{"sherman5", 40}, Bound{"mcfe", 4}, Bound{"watt_1", 8},
