@@ -23,6 +23,8 @@ ALLOWED = {
     'kernels/dynamic_spai': ('kernels/fsai', 'kernels/static_spai', 'kernels/sparse',
                              'kernels/base'),
     'kernels/krylov': ('kernels/sparse', 'kernels/dense', 'kernels/base'),
+    'kernels/amg': ('kernels/static_spai', 'kernels/fsai', 'kernels/krylov', 'kernels/sparse',
+                    'kernels/base'),
     'kernels/engine': ('kernels/dynamic_spai', 'kernels/static_spai', 'kernels/fsai',
                        'kernels/krylov', 'kernels/sparse', 'kernels/dense', 'kernels/base'),
     'kernels/bench': ('kernels/',),
