@@ -31,92 +31,62 @@ Array<int32_t> Filter(const Array<int32_t>& nodes, const Context& context, const
   return all;
 }
 
-// One greedy set of distance two, in rounds. A node that is not `open` is not there; one that is no
-// `candidate` becomes no root, and is walked over.
+// One greedy set of distance two, in rounds of two minima over neighbourhoods. Nodes that are not
+// `open` are not there; others that are no candidates become no roots, and are walked over.
 class RootFinder {
  public:
   RootFinder(const StrongGraph& graph, int level, const Context& context)
       : graph_(graph), level_(level), context_(context) {}
 
-  // Returns 1 for roots. Open(i), Candidate(i): see above.
+  // Returns 1 for roots.
   template <class Open, class Candidate>
   Result<Array<uint8_t>> Find(const Open& open, const Candidate& candidate) {
+    // Of each node: its key while it is undecided, kRoot, or kNone; and the least of those of the
+    // node and its neighbours.
+    Array<uint64_t> own(Z(graph_.n)), nearest(Z(graph_.n), kNone);
+    ForRows(graph_.n, context_, [&](int64_t k) {
+      const auto i = static_cast<int32_t>(k);
+      own[Z(k)] = open(i) && candidate(i) ? AggregationKey(k, level_) : kNone;
+    });
     Array<int32_t> nodes(Z(graph_.n));
     for (int64_t i = 0; i < graph_.n; ++i) nodes[Z(i)] = static_cast<int32_t>(i);
     nodes = Filter(nodes, context_, open);
-    Array<uint8_t> state(Z(graph_.n), kOut);
-    Array<int32_t> undecided = Filter(nodes, context_, candidate);
-    for (const int32_t i : undecided) state[Z(i)] = kUndecided;
-    // The undecided node of the smallest key in {i} and its neighbours; kNone, or kRoot: one is a
-    // root.
-    Array<int32_t> nearest(Z(graph_.n), kNone);
+    Array<int32_t> undecided =
+        Filter(nodes, context_, [&](int32_t i) { return own[Z(i)] != kNone; });
     while (!undecided.empty()) {
       if (const StopReason stopped = context_.stop.Poll(); stopped != StopReason::kNone) {
         return StopStatus(stopped, "the aggregation");
       }
-      Over(nodes, [&](int32_t i) { nearest[Z(i)] = Nearest(i, state, open); });
-      nodes = Filter(nodes, context_, [&](int32_t i) { return nearest[Z(i)] >= 0; });
-      Over(undecided, [&](int32_t i) { Decide(i, nearest, open, state); });
-      undecided = Filter(undecided, context_, [&](int32_t i) { return state[Z(i)] == kUndecided; });
+      Over(nodes, [&](int32_t i) { nearest[Z(i)] = Least(own, i); });
+      nodes = Filter(nodes, context_,
+                     [&](int32_t i) { return nearest[Z(i)] != kNone && nearest[Z(i)] != kRoot; });
+      Over(undecided, [&](int32_t i) {
+        const uint64_t least = Least(nearest, i);
+        if (least == kRoot) {
+          own[Z(i)] = kNone;
+        } else if (least == own[Z(i)]) {
+          own[Z(i)] = kRoot;
+        }
+      });
+      undecided = Filter(undecided, context_,
+                         [&](int32_t i) { return own[Z(i)] != kNone && own[Z(i)] != kRoot; });
     }
-    return state;
+    Array<uint8_t> roots(Z(graph_.n));
+    ForRows(graph_.n, context_, [&](int64_t i) { roots[Z(i)] = own[Z(i)] == kRoot; });
+    return roots;
   }
 
  private:
-  static constexpr uint8_t kOut = 0, kIn = 1, kUndecided = 2;
-  static constexpr int32_t kNone = -1, kRoot = -2;
+  static constexpr uint64_t kRoot = 0, kNone = ~uint64_t{0};  // no key is either
 
   template <class Body>
   void Over(const Array<int32_t>& nodes, const Body& body) const {
     ForRows(static_cast<int64_t>(nodes.size()), context_, [&](int64_t k) { body(nodes[Z(k)]); });
   }
-  // The node of the smallest key so far.
-  class First {
-   public:
-    explicit First(int level) : level_(level) {}
-    void Meet(int32_t node) {
-      if (node < 0 || node == node_) return;
-      const uint64_t key = AggregationKey(node, level_);
-      if (node_ >= 0 && key_ < key) return;
-      node_ = node, key_ = key;
-    }
-    int32_t node() const { return node_; }
-
-   private:
-    const int level_;
-    int32_t node_ = kNone;
-    uint64_t key_ = 0;
-  };
-  template <class Open>
-  int32_t Nearest(int32_t i, const Array<uint8_t>& state, const Open& open) const {
-    if (state[Z(i)] == kIn) return kRoot;
-    First nearest(level_);
-    if (state[Z(i)] == kUndecided) nearest.Meet(i);
-    for (const int32_t j : graph_.of(i)) {
-      if (!open(j)) continue;
-      if (state[Z(j)] == kIn) return kRoot;
-      if (state[Z(j)] == kUndecided) nearest.Meet(j);
-    }
-    return nearest.node();
-  }
-  // Writes the state of i alone, and reads no other's.
-  template <class Open>
-  void Decide(int32_t i, const Array<int32_t>& nearest, const Open& open,
-              Array<uint8_t>& state) const {
-    bool near_root = nearest[Z(i)] == kRoot;
-    First second(level_);
-    second.Meet(nearest[Z(i)]);
-    for (const int32_t j : graph_.of(i)) {
-      if (near_root) break;
-      if (!open(j)) continue;
-      near_root = nearest[Z(j)] == kRoot;
-      second.Meet(nearest[Z(j)]);
-    }
-    if (near_root) {
-      state[Z(i)] = kOut;
-    } else if (second.node() == i) {
-      state[Z(i)] = kIn;
-    }
+  uint64_t Least(const Array<uint64_t>& of, int32_t i) const {
+    uint64_t least = of[Z(i)];
+    for (const int32_t j : graph_.of(i)) least = std::min(least, of[Z(j)]);
+    return least;
   }
 
   const StrongGraph& graph_;
@@ -181,12 +151,14 @@ Aggregates Number(const Array<int32_t>& root_of) {
 }  // namespace
 
 uint64_t AggregationKey(int64_t node, int level) {
-  // The finaliser of SplitMix64, a bijection, of distinct arguments.
+  // The finaliser of SplitMix64 (Steele, Lea, Flood 2014).
   uint64_t x =
       static_cast<uint64_t>(node) + (static_cast<uint64_t>(level) << 40) + 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+  x ^= x >> 31;
+  // 31 bits of it, never zero and never all ones, over the node, which breaks ties.
+  return (((x >> 33) + 1) << 32) | static_cast<uint64_t>(node);
 }
 
 Result<Aggregates> Aggregate(const StrongGraph& graph, int level, const Context& context) {

@@ -22,7 +22,8 @@ struct Aggregates {
   int64_t isolated = 0;
 };
 
-// The order in which nodes become roots: smallest key first. No two nodes of a level have the same.
+// The order in which nodes become roots: smallest key first, a hash of node and level over the
+// node. No two nodes of a level have the same. `node` below 2^31.
 uint64_t AggregationKey(int64_t node, int level);
 
 // (a) Roots are the greedy set, in the order of the keys, of which no two are within distance two;

@@ -173,7 +173,7 @@ class Builder {
 
   // A_c = R A P.
   Status Galerkin(const CscMatrix& rows, CscMatrix p, AmgLevel* level) {
-    auto ap = Multiply(rows, p, step_);
+    auto ap = Multiply(rows, p, step_, RowOrder::kAsFound);
     if (!ap.ok()) return ap.status();
     auto r = Transpose(CscView(p), step_);
     if (!r.ok()) return r.status();
@@ -204,7 +204,7 @@ class Builder {
       Status made = RestrictionOf(rows, graph, aggregates, tentative, &r);
       if (!made.ok()) return made;
     }
-    auto ap = Multiply(rows, smoothed->p, step_);
+    auto ap = Multiply(rows, smoothed->p, step_, RowOrder::kAsFound);
     if (!ap.ok()) return ap.status();
     auto grows = Grows(r, *ap, rows.nnz());
     if (!grows.ok()) return grows.status();

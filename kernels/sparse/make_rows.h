@@ -39,7 +39,7 @@ class RowSink {
   friend Result<CscMatrix> MakeRows(int64_t, int64_t, const Context&, std::string_view,
                                     const MakeRow&);
   void Grow() {
-    columns_.resize(std::max<size_t>(8 * kRowsOfOneThread, 2 * count_));
+    columns_.resize(std::max<size_t>(16 * kRowsOfOneThread, 2 * count_));
     values_.resize(columns_.size());
   }
   Array<int32_t> columns_;  // of so many, `count_` are there

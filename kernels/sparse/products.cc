@@ -116,9 +116,9 @@ void Sort(int32_t* columns, int64_t count) {
   }
 }
 
-// Hands the row over in ascending order of its columns, and takes it out of `place`.
-void Give(Row& row, int64_t entries, RowSink& sink) {
-  Sort(row.column.data(), entries);
+// Hands the row over, and takes it out of `place`.
+void Give(Row& row, int64_t entries, RowOrder order, RowSink& sink) {
+  if (order == RowOrder::kAscending) Sort(row.column.data(), entries);
   for (int64_t p = 0; p < entries; ++p) {
     const int32_t j = row.column[Z(p)];
     sink.Add(j, row.sum[Z(std::exchange(row.place[Z(j)], -1))]);
@@ -127,7 +127,8 @@ void Give(Row& row, int64_t entries, RowSink& sink) {
 
 }  // namespace
 
-Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context) {
+Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context,
+                           RowOrder order) {
   if (a.n_rows != b.n_cols) return SizeMismatch(a, b);
   Rows rows(ResolveThreads(context.threads), b.n_rows);
   return MakeRows(a.n_cols, b.n_rows, context, "a product of sparse matrices",
@@ -136,7 +137,7 @@ Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& co
                     row.Reserve(MostEntries(a, b, i));
                     const int64_t entries =
                         SumRow(a, b, i, row.place.data(), row.column.data(), row.sum.data());
-                    Give(row, entries, sink);
+                    Give(row, entries, order, sink);
                   });
 }
 

@@ -21,7 +21,11 @@ namespace spaid::kernels {
 // ascending order of the inner index, from 0: the same bits for any number of threads. Scratch: for
 // each thread a place for each column of B (16 bytes), and once more the entries of C. Errors:
 // INVALID_ARGUMENT/SIZE_MISMATCH; stop statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. Thread-safe.
-Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context);
+// `b` may have unsorted rows; so has the result with kAsFound, which spares their sorting where it
+// is but the right factor of another product.
+enum class RowOrder { kAscending, kAsFound };
+Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context,
+                           RowOrder order = RowOrder::kAscending);
 
 // Counts C's entries; nothing is stored. Errors as above.
 Result<int64_t> CountProduct(const PatternView& a, const PatternView& b, const Context& context);

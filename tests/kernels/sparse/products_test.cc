@@ -111,6 +111,21 @@ TEST(Products, ManyRowsOverSeveralBatches) {
   EXPECT_EQ(Copy(left.row_idx), Copy(right->row_idx));
 }
 
+// Of a product of three the middle order does not matter.
+TEST(Products, AsFoundIsTheSameMatrix) {
+  const CscMatrix a = oracle::ConvectionDiffusion(23, 19, 2.0);
+  const auto sorted = Multiply(a, a, Threads(2));
+  const auto found = Multiply(a, a, Threads(2), RowOrder::kAsFound);
+  ASSERT_TRUE(sorted.ok() && found.ok());
+  EXPECT_EQ(DenseOf(*found).a, DenseOf(*sorted).a);
+  EXPECT_NE(Copy(found->row_idx), Copy(sorted->row_idx));
+  const auto left = Multiply(a, *found, Threads(2)), right = Multiply(a, *sorted, Threads(2));
+  ASSERT_TRUE(left.ok() && right.ok());
+  EXPECT_EQ(Copy(left->row_idx), Copy(right->row_idx));
+  EXPECT_EQ(Copy(left->values), Copy(right->values));
+  EXPECT_EQ(*CountProduct(a, *found, Threads(2)), left->nnz());
+}
+
 TEST(Products, EmptyMatrices) {
   const CscMatrix none = Make(0, 0, {0}, {}, {});
   const auto c = Multiply(none, none, Threads(2));
