@@ -41,7 +41,7 @@ class RootFinder {
   // Returns 1 for roots.
   template <class Open, class Candidate>
   Result<Array<uint8_t>> Find(const Open& open, const Candidate& candidate) {
-    // Of each node: its key while it is undecided, kRoot, or kNone; and the least of those of the
+    // For each node: its key while it is undecided, kRoot, or kNone; and the least of those of the
     // node and its neighbours.
     Array<uint64_t> own(Z(graph_.n)), nearest(Z(graph_.n), kNone);
     ForRows(graph_.n, context_, [&](int64_t k) {

@@ -23,9 +23,9 @@ namespace {
 
 // A level that has more aggregates than so many of its nodes is the last.
 constexpr double kMostAggregates = 0.8;
-// Of a diagonal that weak entries are added to. Where A is not symmetric, rows of P that grow by
-// the inverse of it are no use to BiCGSTAB (sherman5: 145 iterations by a tenth, 28 by a half;
-// 1138_bus, symmetric, 19 and 26).
+// The least share of a diagonal that weak entries are added to. Where A is not symmetric, rows of P
+// that grow by the inverse of it are no use to BiCGSTAB (sherman5: 145 iterations by a tenth, 28 by
+// a half; 1138_bus, symmetric, 19 and 26).
 constexpr double kLeastLeftSymmetric = 0.1, kLeastLeft = 0.5;
 // β over which a cycle in fp32 is too rough for BiCGSTAB (epb0: 79 iterations in fp64, none in
 // fp32).

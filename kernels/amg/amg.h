@@ -45,8 +45,8 @@ struct AmgOptions {
   int64_t max_coarse_size = 500;       // rows that are inverted
   double max_growth = 0.7;             // of entries, level to level: over it P is not smoothed
   double max_operator_complexity = 3;  // entries of all levels over those of A
-  // Of the cycle, its vectors and arithmetic. kAuto: kFp32, or kFp64 where A is neither symmetric
-  // nor nearly dominant.
+  // Precision of the cycle, its vectors and arithmetic. kAuto: kFp32, or kFp64 where A is neither
+  // symmetric nor nearly dominant.
   Precision hierarchy_precision = Precision::kAuto;
   FsaiOptions fsai = {.k_max = 3, .s = 2, .epsilon = 1e-3};
   StaticSpaiOptions static_spai = {};

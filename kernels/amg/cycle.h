@@ -15,7 +15,7 @@
 
 namespace spaid::kernels {
 
-// What a level is made of, in fp64, all by rows.
+// Matrices and smoother of a level, in fp64, all by rows.
 struct AmgLevel {
   CscMatrix a;
   CscMatrix p, r;     // to the level above the coarser one, and back; none on the last level

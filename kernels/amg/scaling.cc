@@ -41,7 +41,7 @@ double Beta(const CscView& rows, const Array<double>& diagonal, const Context& c
   return of_block.empty() ? 0 : *std::max_element(of_block.begin(), of_block.end());
 }
 
-// Of A's diagonal, for the sign; names the first that is not as the others.
+// Checks the diagonal of A; names the first element that is not as the others.
 Status CheckDiagonal(const Array<double>& diagonal, bool symmetric) {
   for (size_t i = 0; i < diagonal.size(); ++i) {
     if (diagonal[i] == 0) {

@@ -1,4 +1,4 @@
-// What multigrid works on: A by rows, of unit diagonal where A is symmetric.
+// The matrix that multigrid works on: A by rows, of unit diagonal where A is symmetric.
 //
 //   Result<UnitScaled> a = ScaleToUnitDiagonal(a_columns, /*symmetric=*/true, context);
 //   Result<NearNull> b = MakeNearNull(*a, given, block, context);

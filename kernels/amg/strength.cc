@@ -153,7 +153,7 @@ Result<CscMatrix> Couplings(const CscView& a, bool symmetric, int block, const C
 Result<StrongGraph> FindStrong(const CscView& s, double theta, const Context& context) {
   const int64_t n = s.n_cols;
   StrongGraph graph{.n = n, .ptr = {}, .neighbours = {}, .weights = {}, .leader = {}};
-  // What i's couplings have to reach.
+  // The size that i's couplings have to reach.
   Array<double> least(Z(n));
   graph.leader.assign(Z(n), -1);
   ForRows(n, context, [&](int64_t i) {

@@ -72,7 +72,7 @@ bool Solves(const Matrix& a, const Eigen::MatrixBase<X>& x, const Eigen::MatrixB
   return (a * x - b).norm() <= rtol * b.norm() + kRounding * (a.cwiseAbs() * x.cwiseAbs()).norm();
 }
 
-// What the copies of a solution in `Scalar` and the default tolerance leave of it.
+// The error that copies of a solution in `Scalar` and the default tolerance leave.
 template <class Scalar>
 constexpr double kNear = std::is_same_v<Scalar, double> ? 1e-5 : 3e-3;
 

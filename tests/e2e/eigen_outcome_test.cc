@@ -88,7 +88,7 @@ TEST_F(EigenSolverOutcome, EveryOutcomeHasItsInfo) {
   EXPECT_NE(solver_.lastErrorMessage().find("column 0: "), std::string::npos);
 }
 
-// Of each family of the zoo, all sizes: what is said to be solved is, and what is not has a reason.
+// Each family of the zoo, all sizes: systems said to be solved are, and others have a reason.
 TEST_F(EigenSolverOutcome, SaysTheTruthOfPathologicalMatrices) {
   int solved = 0, all = 0;
   for (const auto& [name, from, regular] : oracle::Zoo(3)) {

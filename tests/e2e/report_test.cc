@@ -63,7 +63,7 @@ class Report : public OneDaemon {
     std::ofstream(folder_ / name, std::ios::binary) << text;
     return folder_ / name;
   }
-  // What is no tag and no entity.
+  // Text that is no tag and no entity.
   static std::string Words(const std::string& page) {
     std::string text = std::regex_replace(page, std::regex("<[^>]*>"), "");
     for (const auto& [entity, c] : {std::pair("&lt;", "<"), {"&gt;", ">"}, {"&quot;", "\""}}) {
@@ -128,7 +128,7 @@ TEST_F(Report, OfAPattern) {
 }
 
 TEST_F(Report, KeepsToItsLimits) {
-  // Of 64,000 unknowns no M is built in a millisecond, which is told in its row.
+  // With 64,000 unknowns no M is built in a millisecond, which is told in its row.
   const std::string page =
       PageOf("gallery:poisson:40", {"--powers=1", "--max-run=0.001", "--ritz-steps=0"}, 3);
   EXPECT_THAT(page, HasSubstr("MAX_RUN: "));

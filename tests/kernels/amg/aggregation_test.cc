@@ -38,7 +38,7 @@ oracle::Dense WeightsOf(const StrongGraph& graph) {
 }
 
 TEST(Strength, ByHand) {
-  // Of row 0: -4 is strong, -1 just so at θ = 0.25, +3 is no coupling of smooth errors.
+  // In row 0 -4 is strong, -1 just so at θ = 0.25, +3 is no coupling of smooth errors.
   const CscMatrix a =
       oracle::FromRows({{8, -4, -1, 3}, {-4, 8, 0, 0}, {-1, 0, 8, 0}, {3, 0, 0, 8}});
   const StrongGraph graph = GraphOf(a, true, 1, 1);

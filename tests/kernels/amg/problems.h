@@ -1,4 +1,4 @@
-// What several tests of multigrid share.
+// Shared by several tests of multigrid.
 #pragma once
 
 #include <cstdint>

@@ -111,7 +111,7 @@ TEST(Products, ManyRowsOverSeveralBatches) {
   EXPECT_EQ(Copy(left.row_idx), Copy(right->row_idx));
 }
 
-// Of a product of three the middle order does not matter.
+// In a product of three the order in the middle does not matter.
 TEST(Products, AsFoundIsTheSameMatrix) {
   const CscMatrix a = oracle::ConvectionDiffusion(23, 19, 2.0);
   const auto sorted = Multiply(a, a, Threads(2));
