@@ -91,11 +91,11 @@ struct AmgResult {
   AmgQuality quality;
 };
 
-// `a`: square, canonical, by columns. `symmetric`: but for rounding. Reports progress in levels.
-// Errors: those of ScaleToUnitDiagonal and MakeNearNull; INVALID_ARGUMENT/BAD_AMG_OPTION with the
-// field; FAILED_PRECONDITION/NO_COARSE_LEVEL where no coupling is strong and A is larger than
-// max_coarse_size, /FLOAT32_OVERFLOW; stop statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same
-// bits for any number of threads.
+// `a`: square, canonical, by columns. `symmetric`: but for rounding. `options` are in the ranges
+// beside their members, block_size divides n; nobody checks that yet. Reports progress in levels.
+// Errors: those of ScaleToUnitDiagonal and MakeNearNull; FAILED_PRECONDITION/NO_COARSE_LEVEL where
+// no coupling is strong and A is larger than max_coarse_size, /FLOAT32_OVERFLOW; stop statuses;
+// RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same bits for any number of threads.
 Result<AmgResult> BuildAmg(const CscView& a, bool symmetric, const NearNullInput& near_null,
                            const AmgOptions& options, const Context& context);
 

@@ -19,7 +19,7 @@ namespace spaid::kernels {
 // C = A B. `a` and `b` canonical; the result is canonical, too, and stores an entry wherever a
 // product of two stored ones falls, whatever their values. Each entry is summed with fma in
 // ascending order of the inner index, from 0: the same bits for any number of threads. Scratch: for
-// each thread a place for each column of B (16 bytes), and once more the entries of C. Errors:
+// each thread 4 bytes for each column of B, and once more the entries of C. Errors:
 // INVALID_ARGUMENT/SIZE_MISMATCH; stop statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. Thread-safe.
 // `b` may have unsorted rows; so has the result with kAsFound, which spares their sorting where it
 // is but the right factor of another product.
