@@ -31,6 +31,10 @@ constexpr double kLeastLeftSymmetric = 0.1, kLeastLeft = 0.5;
 // fp32).
 constexpr double kFp32UpTo = 3;
 
+Status BadOption(std::string what, const char* field) {
+  return Status(StatusCode::kInvalidArgument, "BAD_AMG_OPTION", std::move(what)).At(field);
+}
+
 // One coarsening after the other; by a plan, or to one.
 class Builder {
  public:
@@ -42,10 +46,19 @@ class Builder {
   }
 
   Result<AmgResult> Build(const CscView& a, bool symmetric, const NearNullInput& input) {
+    if (options_.block_size == 0) {
+      options_.block_size = input.dimension > 0 ? input.dimension : DetectBlockSize(a);
+    }
+    if (a.n_cols % options_.block_size != 0) {
+      return BadOption("block_size = " + std::to_string(options_.block_size) +
+                           " does not divide the " + std::to_string(a.n_cols) +
+                           " rows of the matrix; give the unknowns of a node, or 0 to find out",
+                       "block_size");
+    }
     auto scaled = ScaleToUnitDiagonal(a, symmetric, step_);
     if (!scaled.ok()) return scaled.status();
     symmetric_ = symmetric;
-    block_ = options_.block_size;
+    block_ = quality_.block_size = options_.block_size;
     quality_.beta = scaled->beta;
     quality_.smoother = from_ != nullptr
                             ? from_->smoother
@@ -323,6 +336,15 @@ std::string_view Name(SmootherKind kind) {
       return "static-spai";
   }
   return "unknown";
+}
+
+Status CheckAmgOptions(const AmgOptions& options) {
+  if (options.pre_sweeps == 0 && options.post_sweeps == 0) {
+    return BadOption(
+        "pre_sweeps and post_sweeps are both 0, and nothing would be smoothed; give one",
+        "pre_sweeps");
+  }
+  return CheckRanges(options, "BAD_AMG_OPTION");
 }
 
 int64_t HostBytes(const AmgPlan& plan) {

@@ -23,9 +23,10 @@
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/matrix.h"
-#include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
+
+inline constexpr int kMostUnknowns = 8;  // of a node
 
 enum class Coarsening { kSmoothedAggregation, kPlainAggregation };
 enum class SmootherKind { kAuto, kL1Jacobi, kJacobi, kChebyshev, kFsai, kAfsai, kStaticSpai };
@@ -33,24 +34,55 @@ enum class CycleKind { kV, kW };
 
 std::string_view Name(SmootherKind kind);
 
+// Unknowns of a node by the pattern alone: the largest b of 6, 4, 3, 2 that divides n, where the
+// columns of 9 of 10 nodes have the same rows, those of whole nodes, and not their own alone; else
+// 1. O(nnz). Thread-safe.
+int DetectBlockSize(const PatternView& a);
+
 struct AmgOptions {
   Coarsening coarsening = Coarsening::kSmoothedAggregation;
   double strength_threshold = 0.25;  // θ: 0 <= θ < 1
-  int block_size = 1;                // unknowns of a node, consecutive: 1 .. 8
+  // Unknowns of a node, consecutive: 1 .. kMostUnknowns, of which n is a multiple; 0:
+  // DetectBlockSize.
+  int block_size = 0;
   SmootherKind smoother = SmootherKind::kAuto;
   int pre_sweeps = 1, post_sweeps = 1;  // 0 .. 4, not both 0; M is symmetric where they are equal
   int chebyshev_degree = 2;             // 1 .. 4
   CycleKind cycle = CycleKind::kV;
-  int max_levels = 20;
-  int64_t max_coarse_size = 500;       // rows that are inverted
+  int max_levels = 20;                 // 1 .. 50
+  int64_t max_coarse_size = 500;       // rows that are inverted: 1 .. 5000
   double max_growth = 0.7;             // of entries, level to level: over it P is not smoothed
-  double max_operator_complexity = 3;  // entries of all levels over those of A
+  double max_operator_complexity = 3;  // entries of all levels over those of A: 1 .. 10
   // Precision of the cycle, its vectors and arithmetic. kAuto: kFp32, or kFp64 where A is neither
   // symmetric nor nearly dominant.
   Precision hierarchy_precision = Precision::kAuto;
-  FsaiOptions fsai = {.k_max = 3, .s = 2, .epsilon = 1e-3};
-  StaticSpaiOptions static_spai = {};
+  // Growth of G's rows, where the smoother is kAfsai (FsaiOptions).
+  int k_max = 3, per_step = 2;
+  double epsilon = 1e-3;
+
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    visit("coarsening", self.coarsening, UpTo(Coarsening::kPlainAggregation));
+    visit("strength_threshold", self.strength_threshold, kBelowOne);
+    visit("block_size", self.block_size, OptionRange{0, kMostUnknowns});
+    visit("smoother", self.smoother, UpTo(SmootherKind::kStaticSpai));
+    visit("pre_sweeps", self.pre_sweeps, OptionRange{0, 4});
+    visit("post_sweeps", self.post_sweeps, OptionRange{0, 4});
+    visit("chebyshev_degree", self.chebyshev_degree, OptionRange{1, 4});
+    visit("cycle", self.cycle, UpTo(CycleKind::kW));
+    visit("max_levels", self.max_levels, OptionRange{1, 50});
+    visit("max_coarse_size", self.max_coarse_size, OptionRange{1, 5000});
+    visit("max_growth", self.max_growth, OptionRange{0, 10});
+    visit("max_operator_complexity", self.max_operator_complexity, OptionRange{1, 10});
+    visit("hierarchy_precision", self.hierarchy_precision, UpTo(Precision::kFp32));
+    visit("k_max", self.k_max, OptionRange{0, kMaxFsaiSteps});
+    visit("step_size", self.per_step, OptionRange{1, kMaxFsaiPerStep});
+    visit("epsilon", self.epsilon, kBelowOne);
+  }
 };
+
+// INVALID_ARGUMENT/BAD_AMG_OPTION, with the field as clients know it.
+Status CheckAmgOptions(const AmgOptions& options);
 
 struct AmgLevelQuality {
   int64_t rows = 0, nnz = 0;
@@ -59,24 +91,54 @@ struct AmgLevelQuality {
   double rho = 0;                        // of P's smoother
   int64_t nnz_p = 0;
   int64_t nnz_smoother = 0;  // of G or M
+
+  // visit(name, figure), by the names that clients know.
+  template <class Visit>
+  void Figures(Visit&& visit) const {
+    visit("rows", rows);
+    visit("nnz", nnz);
+    visit("aggregates", aggregates);
+    visit("isolated", isolated);
+    visit("guarded", guarded);
+    visit("rho", rho);
+    visit("nnz_p", nnz_p);
+    visit("nnz_smoother", nnz_smoother);
+  }
 };
 
 struct AmgQuality {
   std::vector<AmgLevelQuality> levels;
   SmootherKind smoother = SmootherKind::kL1Jacobi;
   Precision precision = Precision::kFp32;
+  int block_size = 1;
   double operator_complexity = 1, grid_complexity = 1;
   double near_null_rayleigh = 0;  // cᵀÂc / cᵀc of the near-null vectors: small where they are that
   double beta = 0;                // max_i Σ_j |a_ij| / |a_ii|
   int64_t singular_coarse_pivots = 0;
   bool inverted = true;  // the last level; else it is smoothed alone
   bool reused = false;   // aggregates of other values
+
+  // But for `reused`, which is told as of any engine's pattern.
+  template <class Visit>
+  void Figures(Visit&& visit) const {
+    visit("levels", levels);
+    visit("smoother", smoother);
+    visit("precision", precision);
+    visit("block_size", block_size);
+    visit("operator_complexity", operator_complexity);
+    visit("grid_complexity", grid_complexity);
+    visit("near_null_rayleigh", near_null_rayleigh);
+    visit("beta", beta);
+    visit("singular_coarse_pivots", singular_coarse_pivots);
+    visit("inverted", inverted);
+  }
 };
 
 // Immutable but for spare vectors; thread-safe.
 class AmgHierarchy : public LinearOperator {
  public:
   virtual int64_t host_bytes() const = 0;
+  virtual int64_t nnz() const = 0;     // entries of all its matrices
   virtual bool symmetric() const = 0;  // M is symmetric positive definite: for CG
 };
 
@@ -91,11 +153,12 @@ struct AmgResult {
   AmgQuality quality;
 };
 
-// `a`: square, canonical, by columns. `symmetric`: but for rounding. `options` are in the ranges
-// beside their members, block_size divides n; nobody checks that yet. Reports progress in levels.
-// Errors: those of ScaleToUnitDiagonal and MakeNearNull; FAILED_PRECONDITION/NO_COARSE_LEVEL where
-// no coupling is strong and A is larger than max_coarse_size, /FLOAT32_OVERFLOW; stop statuses;
-// RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same bits for any number of threads.
+// `a`: square, canonical, by columns. `symmetric`: but for rounding. `options` are checked. Reports
+// progress in levels. Errors: those of ScaleToUnitDiagonal and MakeNearNull;
+// INVALID_ARGUMENT/BAD_AMG_OPTION where block_size does not divide n;
+// FAILED_PRECONDITION/NO_COARSE_LEVEL where no coupling is strong and A is larger than
+// max_coarse_size, /FLOAT32_OVERFLOW; stop statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same
+// bits for any number of threads.
 Result<AmgResult> BuildAmg(const CscView& a, bool symmetric, const NearNullInput& near_null,
                            const AmgOptions& options, const Context& context);
 

@@ -170,6 +170,16 @@ class Cycle final : public AmgHierarchy {
     return bytes + static_cast<int64_t>(inverse_.size() * sizeof(Value));
   }
 
+  int64_t nnz() const override {
+    int64_t entries = static_cast<int64_t>(inverse_.size());
+    for (const Level& level : levels_) {
+      for (const auto* rows : {&level.a, &level.p, &level.r, &level.s, &level.st}) {
+        entries += rows->nnz();
+      }
+    }
+    return entries;
+  }
+
   int64_t host_bytes() const override {
     int64_t bytes = static_cast<int64_t>(inverse_.size() * sizeof(Value)) +
                     16 * static_cast<int64_t>(in_.size());

@@ -38,6 +38,16 @@ struct NearNullInput {
   int dimension = 0;                    // 2 or 3; that of the block
 };
 
+// The same, owned.
+struct NearNullArrays {
+  Array<double> vectors;
+  int count = 0;
+  Array<double> coordinates;
+  int dimension = 0;
+
+  NearNullInput input() const { return {vectors, count, coordinates, dimension}; }
+};
+
 inline constexpr int kMostNearNull = 8;
 
 // Near-null vectors of Â: the given ones, or the rigid body modes of the coordinates (centred, over

@@ -12,6 +12,7 @@
 #include "kernels/krylov/vectors.h"
 #include "kernels/sparse/make_rows.h"
 #include "kernels/sparse/transpose.h"
+#include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
 namespace {
@@ -89,8 +90,10 @@ double FactoredRho(const CscView& a, const CscView& g, const CscView& gt, const 
 
 Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive,
                     const PatternView* grown, const Context& context, Smoother* made) {
-  FsaiOptions fsai = options.fsai;
-  fsai.adaptive = adaptive;
+  const FsaiOptions fsai = {.adaptive = adaptive,
+                            .k_max = options.k_max,
+                            .s = options.per_step,
+                            .epsilon = options.epsilon};
   auto g = grown != nullptr ? BuildFsaiOn(*grown, a, fsai, context)
                             : BuildFsai(a, nullptr, fsai, context);
   if (!g.ok()) return g.status();
@@ -103,8 +106,9 @@ Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive,
   return {};
 }
 
-Status MakeStaticSpai(const CscView& a_rows, bool symmetric, const AmgOptions& options,
-                      const Context& context, Smoother* made) {
+// On the pattern of A.
+Status MakeStaticSpai(const CscView& a_rows, bool symmetric, const Context& context,
+                      Smoother* made) {
   CscMatrix columns;
   CscView a = a_rows;
   if (!symmetric) {
@@ -113,9 +117,9 @@ Status MakeStaticSpai(const CscView& a_rows, bool symmetric, const AmgOptions& o
     columns = *std::move(transposed);
     a = columns;
   }
-  auto plan = PlanStaticSpai(a, nullptr, options.static_spai, context);
+  auto plan = PlanStaticSpai(a, nullptr, StaticSpaiOptions(), context);
   if (!plan.ok()) return plan.status();
-  auto m = BuildStaticSpai(**plan, a, options.static_spai, context);
+  auto m = BuildStaticSpai(**plan, a, StaticSpaiOptions(), context);
   if (!m.ok()) return m.status();
   auto rows = Transpose(CscView(m->m), context);
   if (!rows.ok()) return rows.status();
@@ -165,7 +169,7 @@ Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetri
       return made;
     }
     case SmootherKind::kStaticSpai: {
-      Status status = MakeStaticSpai(a, symmetric, options, context, &made);
+      Status status = MakeStaticSpai(a, symmetric, context, &made);
       if (!status.ok()) return status;
       return made;
     }

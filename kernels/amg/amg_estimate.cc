@@ -1,0 +1,54 @@
+#include "kernels/amg/amg_estimate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "kernels/amg/scaling.h"
+
+namespace spaid::kernels {
+namespace {
+
+constexpr double kMostInRow = 12;  // aggregates of a row of P (prolongation.h)
+constexpr double kMostAllRows =
+    5;                         // rows of all levels over n: each has at most 0.8 of the one above
+constexpr double kEntry = 12;  // bytes of an index and a value
+constexpr double kProductEntries =
+    4;  // of A P over those of A, where near-null vectors are as many as unknowns
+
+}  // namespace
+
+AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options) {
+  const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>(a.nnz());
+  const double block = options.block_size > 0 ? options.block_size : DetectBlockSize(a);
+  const double vectors = near_null > 0 ? near_null : block;
+  const double wider = std::max(1.0, vectors / block);
+  const double all = options.max_operator_complexity * nnz;  // entries of A_l
+  const double rows = kMostAllRows * n;
+  const double p = std::min(kMostInRow * vectors * rows, all * wider + rows);
+  double smoother = 0;  // of G and Gᵀ, or M and Mᵀ
+  switch (options.smoother) {
+    case SmootherKind::kL1Jacobi:
+    case SmootherKind::kJacobi:
+    case SmootherKind::kChebyshev:
+      break;
+    case SmootherKind::kAfsai:
+      smoother = 2 * std::min(rows * (1 + options.k_max * options.per_step), all + rows);
+      break;
+    default:
+      smoother = 2 * (all + rows);
+  }
+  const double coarse = static_cast<double>(options.max_coarse_size * options.max_coarse_size);
+  AmgCounts counts;
+  counts.nnz = static_cast<int64_t>(all + 2 * p + smoother + coarse);
+  // Matrices of all levels in fp64 with their pointers, kept patterns, A P, and what a level takes
+  // meanwhile: couplings, A_F and mirrors; vectors of cycle and set-up; the dense inverse.
+  const double product = kProductEntries * nnz * wider;
+  counts.host_bytes = static_cast<int64_t>(
+      kEntry * (all + 2 * p + smoother + product) + 4 * (all + 2 * p + product) + 4 * kEntry * nnz +
+      8 * rows * 12 + 8 * n * (2 * vectors + 8) + 3 * 8 * coarse);
+  counts.work = {.rows = n, .nnz_a = nnz, .entries = nnz};
+  return counts;
+}
+
+}  // namespace spaid::kernels
