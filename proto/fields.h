@@ -85,6 +85,13 @@ concept Counted = requires(T t) {
   { t.first } -> std::convertible_to<int64_t>;
 };
 
+// Structs with Fields, of a repeated message with fields of these names.
+template <class T>
+concept ListOfStructs = requires(T t) {
+  t.emplace_back();
+  T::value_type::Fields(t.front(), [](const char*, auto&) {});
+};
+
 // Unset fields stay as they are, where the field is an option. False: an enum's unknown number.
 template <class T>
 bool Get(const Message& message, const FieldDescriptor& field, T* to) {
@@ -109,6 +116,15 @@ bool Get(const Message& message, const FieldDescriptor& field, T* to) {
   } else if constexpr (std::same_as<T, std::vector<std::string>>) {
     const auto values = reflection.GetRepeatedFieldRef<std::string>(message, &field);
     to->assign(values.begin(), values.end());
+  } else if constexpr (ListOfStructs<T>) {
+    to->clear();
+    for (int k = 0; k < reflection.FieldSize(message, &field); ++k) {
+      const Message& from = reflection.GetRepeatedMessage(message, &field, k);
+      auto& item = to->emplace_back();
+      T::value_type::Fields(item, [&from](const char* name, auto& member) {
+        Get(from, *FindField(from, name), &member);
+      });
+    }
   } else if constexpr (Counted<T>) {
     const Message& counted = reflection.GetMessage(message, &field);
     to->count = GetInteger(counted, *FindField(counted, "count"));
@@ -144,6 +160,10 @@ void Set(Message* message, const FieldDescriptor& field, const T& from) {
     for (const auto& value : from) {
       if constexpr (std::same_as<std::decay_t<decltype(value)>, std::string>) {
         reflection.AddString(message, &field, value);
+      } else if constexpr (requires { value.Figures([](const char*, const auto&) {}); }) {
+        Message* to = reflection.AddMessage(message, &field);
+        value.Figures(
+            [to](const char* name, const auto& figure) { Set(to, *FindField(*to, name), figure); });
       } else {
         reflection.AddDouble(message, &field, value);
       }

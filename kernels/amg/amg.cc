@@ -50,10 +50,10 @@ class Builder {
       options_.block_size = input.dimension > 0 ? input.dimension : DetectBlockSize(a);
     }
     if (a.n_cols % options_.block_size != 0) {
-      return BadOption("block_size = " + std::to_string(options_.block_size) +
+      return BadOption("node_size = " + std::to_string(options_.block_size) +
                            " does not divide the " + std::to_string(a.n_cols) +
                            " rows of the matrix; give the unknowns of a node, or 0 to find out",
-                       "block_size");
+                       "node_size");
     }
     auto scaled = ScaleToUnitDiagonal(a, symmetric, step_);
     if (!scaled.ok()) return scaled.status();

@@ -64,7 +64,7 @@ struct AmgOptions {
   static void Fields(Self& self, Visit&& visit) {
     visit("coarsening", self.coarsening, UpTo(Coarsening::kPlainAggregation));
     visit("strength_threshold", self.strength_threshold, kBelowOne);
-    visit("block_size", self.block_size, OptionRange{0, kMostUnknowns});
+    visit("node_size", self.block_size, OptionRange{0, kMostUnknowns});
     visit("smoother", self.smoother, UpTo(SmootherKind::kStaticSpai));
     visit("pre_sweeps", self.pre_sweeps, OptionRange{0, 4});
     visit("post_sweeps", self.post_sweeps, OptionRange{0, 4});
@@ -124,7 +124,7 @@ struct AmgQuality {
     visit("levels", levels);
     visit("smoother", smoother);
     visit("precision", precision);
-    visit("block_size", block_size);
+    visit("node_size", block_size);
     visit("operator_complexity", operator_complexity);
     visit("grid_complexity", grid_complexity);
     visit("near_null_rayleigh", near_null_rayleigh);

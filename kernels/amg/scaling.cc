@@ -145,7 +145,7 @@ Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block
   if ((d != 2 && d != 3) || d != block) {
     return BadCoordinates(
         "coordinates are of 2 or 3 dimensions, as many as a node has unknowns: here there are " +
-        std::to_string(d) + ", and " + std::to_string(block) + " unknowns (block_size)");
+        std::to_string(d) + ", and " + std::to_string(block) + " unknowns (node_size)");
   }
   const int64_t nodes = n / d;
   if (static_cast<int64_t>(input.coordinates.size()) != n) {

@@ -134,7 +134,7 @@ void RunOnce(const Problem& of, Candidate* c) {
   const double resolve_ms = MsSince(start);
   if (!resolved.ok()) return Fail(resolved.status(), c);
   const PreconditionerSpec& spec = resolved->spec;
-  const auto method = ResolveMethod(of.named, spec.engine, of.diagnosis);
+  const auto method = ResolveMethod(of.named, ForCg(spec), of.diagnosis);
   if (!method.ok()) return Fail(method.status(), c);
   std::shared_ptr<const Preconditioner> m;
   const auto setting_up = Clock::now();

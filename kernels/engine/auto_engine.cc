@@ -232,19 +232,14 @@ Status PreconditionerNotSpd(Method method) {
   const std::string name = method == Method::kMinres ? "MINRES" : "CG";
   return Status(StatusCode::kFailedPrecondition, "PRECONDITIONER_NOT_SPD",
                 name +
-                    " needs a symmetric positive definite preconditioner, and an explicit M from "
-                    "SPAI is neither; use BiCGSTAB, IDR or GMRES, or Jacobi or FSAI with " +
+                    " needs a symmetric positive definite preconditioner, and neither is an "
+                    "explicit M from SPAI, nor one of multigrid with other sweeps before than "
+                    "behind; use BiCGSTAB, IDR or GMRES, or Jacobi or FSAI with " +
                     name)
       .At("method");
 }
 
-Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis) {
-  if (kind == EngineKind::kAuto) {
-    return Status(StatusCode::kInvalidArgument, "ENGINE_NOT_RESOLVED",
-                  "engine AUTO must be resolved before the method")
-        .At("engine");
-  }
-  const bool for_cg = TraitsOf(kind).for_cg;
+Result<Method> ResolveMethod(Method method, bool for_cg, const Diagnosis& diagnosis) {
   switch (method) {
     case Method::kBicgstab:
     case Method::kGmres:

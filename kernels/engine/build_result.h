@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/amg/amg.h"
 #include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/engine/engine.h"
 #include "kernels/fsai/fsai.h"
@@ -20,7 +21,8 @@ namespace spaid::kernels {
 struct Quality : StaticSpaiQuality {
   std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
   std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
-  bool pattern_reused = false;  // on a pattern that an earlier build grew (grows_pattern)
+  std::optional<AmgQuality> amg;                   // of kAmg: all that it knows
+  bool pattern_reused = false;                     // on what an earlier build found (grows_pattern)
   // How A was scaled before M was made: kNone, kEquilibrate, kMatching. Figures are of A itself.
   ScalingMode scaling = ScalingMode::kNone;
   bool scaling_reused = false;        // its factors are an earlier build's, of other values
@@ -31,6 +33,7 @@ struct Quality : StaticSpaiQuality {
   void EachEngine(Visit&& visit) const {
     visit("fsai", fsai);
     visit("dynamic_spai", dynamic_spai);
+    visit("amg", amg);
   }
 
   // Columns of M, or rows of G, that something befell, by its name ("rescued"); zeros included, and

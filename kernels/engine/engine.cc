@@ -117,8 +117,8 @@ class DevicesEngine final : public Engine {
   }
 
   Result<SolveResult> Solve(const SolveCase& c, const Context& context) const override {
-    const bool host_alone = c.preconditioner != nullptr && c.preconditioner->scales_rows() &&
-                            !ForSymmetric(c.options.method);
+    const bool host_alone =
+        c.preconditioner != nullptr && !HostAlone(c.options, c.preconditioner->form()).empty();
     return c.there != nullptr && !host_alone ? SolveThere(c, *c.there, context)
                                              : SolveHere(c, context);
   }
@@ -150,6 +150,7 @@ class DevicesEngine final : public Engine {
                                     const Context& context) {
     const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
     if (mine == nullptr) return NotOurs();
+    if (mine->form() == MForm::kParts) return NoGpu();
     if (mine->is_diagonal()) {
       return AsPlaced(Cuda().operator_of_diagonal(gpu, mine->matrix().values));
     }
@@ -233,8 +234,8 @@ class DevicesEngine final : public Engine {
     if (options.null_space != nullptr && !options.null_space->IsOf(a)) options.null_space = nullptr;
     // By scaled rows, M is of them; CG and MINRES have the norm of M itself. What a null space
     // leaves is in A's own.
-    const bool by_rows = m != nullptr && m->scales_rows() && !ForSymmetric(options.method) &&
-                         options.null_space == nullptr;
+    const bool by_rows = m != nullptr && m->form() == MForm::kScaledRows &&
+                         !ForSymmetric(options.method) && options.null_space == nullptr;
     auto solved = by_rows
                       ? SolveByScaledRows(op, *apply, m->row_scaling(), c.b, c.x0, options, context)
                       : kernels::Solve(op, apply, c.b, c.x0, options, context);
@@ -251,14 +252,17 @@ class DevicesEngine final : public Engine {
                                     const HostPreconditioner** m) {
     *m = dynamic_cast<const HostPreconditioner*>(preconditioner);
     if (preconditioner != nullptr && *m == nullptr) return NotOurs();
-    if (*m != nullptr && (*m)->may_be_indefinite() && ForSymmetric(method)) {
+    if (*m != nullptr && !(*m)->for_cg() && ForSymmetric(method)) {
       return PreconditionerNotSpd(method);
     }
     return {};
   }
 
-  // Whether there is anything to store in fp32: not without M, nor with a diagonal.
-  static bool StoresM(const HostPreconditioner* m) { return m != nullptr && !m->is_diagonal(); }
+  // Whether there is anything to store in fp32: not without M, nor with a diagonal; parts have the
+  // precision that they were built in.
+  static bool StoresM(const HostPreconditioner* m) {
+    return m != nullptr && !m->is_diagonal() && m->form() != MForm::kParts;
+  }
 
   static Result<MStorage> StorageOf(const CscView& a, const HostPreconditioner* m,
                                     const SolveOptions& options, const Context& context) {
@@ -328,9 +332,11 @@ std::vector<int> DevicesFor(const EngineTraits& engine, const Context& context) 
   return context.devices;
 }
 
-std::string_view HostAlone(const SolveOptions& options, bool scales_rows) {
+std::string_view HostAlone(const SolveOptions& options, MForm form) {
   const std::string_view why = HostAlone(options);
-  if (!why.empty() || !scales_rows || ForSymmetric(options.method)) return why;
+  if (!why.empty() || form == MForm::kMatrix) return why;
+  if (form == MForm::kParts) return "solves with multigrid are computed by the host alone";
+  if (ForSymmetric(options.method)) return why;
   return "solves with an M of A with its rows scaled are computed by the host alone";
 }
 

@@ -49,6 +49,7 @@
 
 namespace spaid::kernels {
 
+class AmgHierarchy;  // kernels/amg/amg.h
 class CudaDevice;
 
 struct BuildResult;         // build_result.h
@@ -120,13 +121,16 @@ class Preconditioner {
   virtual ~Preconditioner() = default;
   virtual EngineKind kind() const = 0;
   // M in CSC; for kJacobi a diagonal matrix, or one of full blocks on the diagonal; where
-  // is_factor() G, lower triangular.
+  // is_factor() G, lower triangular; where M is of parts n x n without entries.
   virtual const CscMatrix& matrix() const = 0;
-  bool is_factor() const { return TraitsOf(kind()).factored; }  // M = GᵀG
+  virtual const AmgHierarchy* hierarchy() const { return nullptr; }  // those parts; null: a matrix
+  virtual int64_t nnz() const { return matrix().nnz(); }             // of all parts
+  bool is_factor() const { return TraitsOf(kind()).factored; }       // M = GᵀG
+  virtual bool for_cg() const { return TraitsOf(kind()).for_cg; }    // as ForCg of its spec
   virtual int64_t host_bytes() const = 0;  // everything it holds, apply layout included
-  // It was built by A with its rows scaled: solves by BiCGSTAB, GMRES and IDR take the residual of
-  // these rows, in which M was made, for their iteration (Engine::Solve).
-  virtual bool scales_rows() const { return false; }
+  // kScaledRows: solves by BiCGSTAB, GMRES and IDR take the residual of the scaled rows, in which M
+  // was made, for their iteration (Engine::Solve).
+  virtual MForm form() const { return MForm::kMatrix; }
 
   // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan
   // that it keeps; 0: none (any more). The copy goes with the preconditioner, or before, when its
@@ -209,7 +213,7 @@ class Engine {
   // of A there, and makes of the preconditioner as it is asked for it; placing M is no part of
   // solve_ms then, and errors besides are RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY,
   // UNAVAILABLE/DEVICE_LOST. Null: on the host, as all that HostAlone names. With an M that
-  // scales_rows() the iteration is that of scaled_solve.h; it ends by the caller's residual.
+  // of kScaledRows the iteration is that of scaled_solve.h; it ends by the caller's residual.
   struct SolveCase {
     const CscView& a;
     const Preconditioner* preconditioner = nullptr;
@@ -266,15 +270,15 @@ class Engine {
   virtual double CopyBytesPerSecond(const Context& context, bool on_host) const = 0;
 };
 
-// kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner is one
-// for CG, or none; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG or MINRES
+// kAuto: CG where A is numerically symmetric with a positive diagonal and the preconditioner, if
+// any, is `for_cg`; else BiCGSTAB. Errors: FAILED_PRECONDITION/PRECONDITIONER_NOT_SPD (CG or MINRES
 // named, and M is not for them), /NOT_SYMMETRIC (the same, A not numerically symmetric; index: the
 // column).
-Result<Method> ResolveMethod(Method method, EngineKind kind, const Diagnosis& diagnosis);
+Result<Method> ResolveMethod(Method method, bool for_cg, const Diagnosis& diagnosis);
 
-// Says, for people, why the host alone solves so, also with a preconditioner that may scale rows
-// (Preconditioner::scales_rows); empty: CUDA devices do, too. `options` as in krylov.h.
-std::string_view HostAlone(const SolveOptions& options, bool scales_rows);
+// Says, for people, why the host alone solves so, with an M of that form; empty: CUDA devices do,
+// too. `options` as in krylov.h.
+std::string_view HostAlone(const SolveOptions& options, MForm form);
 
 std::unique_ptr<Engine> MakeCpuEngine();
 // The CPU (`cpu`), then `gpus`; at least one of all.

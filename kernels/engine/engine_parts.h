@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/amg/amg.h"
 #include "kernels/base/cuda_device.h"
 #include "kernels/base/result_sink.h"
 #include "kernels/engine/engine.h"
@@ -29,6 +30,9 @@ class HostPreconditioner final : public Preconditioner {
   static Result<std::shared_ptr<const HostPreconditioner>> Make(
       EngineKind kind, CscMatrix m, const Context& context, bool on_host, CscMatrix g_columns = {},
       ShownResult shown = {}, Array<double> row_scaling = {});
+  // M of parts.
+  static std::shared_ptr<const HostPreconditioner> Of(
+      EngineKind kind, std::shared_ptr<const AmgHierarchy> hierarchy);
   void Keep(std::shared_ptr<const BuiltOnDevice> copy) const;
   HostPreconditioner(const HostPreconditioner&) = delete;
   HostPreconditioner& operator=(const HostPreconditioner&) = delete;
@@ -36,7 +40,15 @@ class HostPreconditioner final : public Preconditioner {
   EngineKind kind() const override { return kind_; }
   const CscMatrix& matrix() const override { return matrix_; }
   int64_t host_bytes() const override;
-  bool scales_rows() const override { return !row_scaling_.empty(); }
+  const AmgHierarchy* hierarchy() const override { return hierarchy_.get(); }
+  int64_t nnz() const override { return hierarchy_ ? hierarchy_->nnz() : matrix_.nnz(); }
+  bool for_cg() const override {
+    return hierarchy_ ? hierarchy_->symmetric() : Preconditioner::for_cg();
+  }
+  MForm form() const override {
+    if (hierarchy_) return MForm::kParts;
+    return row_scaling_.empty() ? MForm::kMatrix : MForm::kScaledRows;
+  }
   std::span<const double> row_scaling() const { return row_scaling_; }
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override { Keep({}); }
@@ -49,8 +61,6 @@ class HostPreconditioner final : public Preconditioner {
   bool is_diagonal() const {
     return TraitsOf(kind_).may_be_diagonal && matrix_.nnz() == matrix_.n_cols;
   }
-  // M of an SPD matrix may be neither symmetric nor positive definite: not for CG.
-  bool may_be_indefinite() const { return !TraitsOf(kind_).for_cg; }
   // Numbers that a product with M reads of it; 0: those of a diagonal, which are kept in fp64.
   int64_t values_per_product() const {
     return is_diagonal() ? 0 : matrix_.nnz() * (factored_ ? 2 : 1);
@@ -69,6 +79,7 @@ class HostPreconditioner final : public Preconditioner {
 
   EngineKind kind_;
   CscMatrix matrix_;
+  std::shared_ptr<const AmgHierarchy> hierarchy_;  // null: M is a matrix
   Array<double> row_scaling_;
   ShownResult shown_;                         // until the layouts are made: they may fail
   std::optional<DiagonalOperator> diagonal_;  // of a diagonal M; borrows matrix_.values

@@ -12,7 +12,7 @@ namespace spaid::kernels {
 
 // The value is the number of the same EngineKind on the wire. kAuto and kNone are in the table,
 // too: one becomes another one before anything is built, and with the other nothing is.
-enum class EngineKind { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
+enum class EngineKind { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai, kAmg };
 
 // How an engine's builds do on a GPU.
 struct GpuBuilds {
@@ -23,6 +23,13 @@ struct GpuBuilds {
   const char* too_large = "";  // says that it does not fit even so
   const char* cure = "";       // options that make it smaller
   bool splits = false;         // several GPUs finish a long one sooner than one
+};
+
+// How M is there: what solves by it go by.
+enum class MForm {
+  kMatrix,
+  kScaledRows,  // a matrix, made by A with its rows scaled: Engine::Solve
+  kParts,       // EngineTraits::by_parts
 };
 
 struct EngineTraits {
@@ -37,9 +44,13 @@ struct EngineTraits {
   bool for_cg = true;
   // An M with as many entries as rows is a diagonal, and costs what a vector does.
   bool may_be_diagonal = false;
+  // M is a cycle on parts, no matrix: Preconditioner::matrix() has no entries.
+  bool by_parts = false;
+  // Reads near-null vectors (PreconditionerSpec::near_null).
+  bool takes_near_null = false;
   // Its pattern is one that the caller gave, or grows from that.
   bool takes_pattern = false;
-  // The values of A decide its pattern while it is built (BuildResult::grown).
+  // The values of A decide its pattern, or its aggregates, while it is built (BuildResult::grown).
   bool grows_pattern = false;
   const GpuBuilds* on_gpu = nullptr;  // null: builds are work of the host
   BuildRates rates = {};              // of its builds, plan and all

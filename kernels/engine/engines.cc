@@ -17,11 +17,12 @@ const PreconditionerEngine& StaticSpaiEngine();
 const PreconditionerEngine& FsaiEngine();
 const PreconditionerEngine& AfsaiEngine();
 const PreconditionerEngine& DynamicSpaiEngine();
+const PreconditionerEngine& AmgEngine();
 
 std::span<const PreconditionerEngine* const> Engines() {
-  static const std::array kEngines = {&AutoEngine(),       &NoEngine(),   &JacobiEngine(),
-                                      &StaticSpaiEngine(), &FsaiEngine(), &AfsaiEngine(),
-                                      &DynamicSpaiEngine()};
+  static const std::array kEngines = {&AutoEngine(),        &NoEngine(),   &JacobiEngine(),
+                                      &StaticSpaiEngine(),  &FsaiEngine(), &AfsaiEngine(),
+                                      &DynamicSpaiEngine(), &AmgEngine()};
   return kEngines;
 }
 
@@ -54,8 +55,16 @@ std::span<const EngineKind> EngineKinds() {
   return kKinds;
 }
 
-bool MayScaleRows(const PreconditionerSpec& spec) {
-  return spec.scaling != ScalingMode::kNone && !TraitsOf(spec.engine).factored;
+MForm FormOf(const PreconditionerSpec& spec) {
+  const EngineTraits& engine = TraitsOf(spec.engine);
+  if (engine.by_parts) return MForm::kParts;
+  return spec.scaling != ScalingMode::kNone && !engine.factored ? MForm::kScaledRows
+                                                                : MForm::kMatrix;
+}
+
+bool ForCg(const PreconditionerSpec& spec) {
+  const PreconditionerEngine* engine = FindEngine(spec.engine);
+  return engine != nullptr && engine->ForCg(spec);
 }
 
 bool TimeDecides(const PreconditionerSpec& spec) {

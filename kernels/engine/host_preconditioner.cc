@@ -41,6 +41,16 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
   return std::shared_ptr<const HostPreconditioner>(std::move(made));
 }
 
+std::shared_ptr<const HostPreconditioner> HostPreconditioner::Of(
+    EngineKind kind, std::shared_ptr<const AmgHierarchy> hierarchy) {
+  const int64_t n = hierarchy->n();
+  CscMatrix none{.n_rows = n, .n_cols = n, .col_ptr = {}, .row_idx = {}, .values = {}};
+  none.col_ptr.assign(static_cast<size_t>(n) + 1, 0);
+  std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(none)));
+  made->hierarchy_ = std::move(hierarchy);
+  return made;
+}
+
 Status HostPreconditioner::MakeRows(const Context& context) const {
   const std::lock_guard<std::mutex> lock(rows_mutex_);
   if (rows_ != nullptr) return {};
@@ -51,6 +61,7 @@ Status HostPreconditioner::MakeRows(const Context& context) const {
 }
 
 Result<const LinearOperator*> HostPreconditioner::Apply(const Context& context) const {
+  if (hierarchy_) return hierarchy_.get();
   if (diagonal_) return &*diagonal_;
   if (factored_) return &*factored_;
   if (Status status = MakeRows(context); !status.ok()) return status;
@@ -58,6 +69,7 @@ Result<const LinearOperator*> HostPreconditioner::Apply(const Context& context) 
 }
 
 int64_t HostPreconditioner::bytes_per_apply() const {
+  if (hierarchy_) return hierarchy_->bytes_per_apply();
   if (diagonal_) return diagonal_->bytes_per_apply();
   return factored_ ? factored_->bytes_per_apply() : CsrOperator::BytesPerApply(matrix_);
 }
@@ -100,6 +112,7 @@ int64_t HostPreconditioner::host_bytes() const {
   // One of the vectors between the factors, from the start, so that this does not change.
   return static_cast<int64_t>(sizeof(HostPreconditioner)) + matrix_.bytes() + rows_bytes_ +
          (transposed_ ? transposed_->host_bytes() : 0) +
+         (hierarchy_ ? hierarchy_->host_bytes() : 0) +
          static_cast<int64_t>(row_scaling_.size() * sizeof(double)) +
          (factored_ ? matrix_.n_cols * static_cast<int64_t>(sizeof(double)) : 0);
 }

@@ -160,7 +160,7 @@ class Ladder {
                                     c_.a, c_.diagnosis, nullptr, context_);
     if (!resolved.ok()) return resolved.status();
     bottom.spec = resolved->spec;
-    auto method = ResolveMethod(c_.options.method, bottom.spec.engine, c_.diagnosis);
+    auto method = ResolveMethod(c_.options.method, ForCg(bottom.spec), c_.diagnosis);
     if (!method.ok()) return method.status();
     bottom.method = *method;
     bottom.restart = c_.options.restart;
@@ -362,7 +362,7 @@ class Ladder {
     auto made = GuardMemory("the rung", [&] { return Build(rung); });
     if (!made.ok()) return leave(made.status());
     const std::shared_ptr<const Preconditioner>& m = made->m;
-    if (m != nullptr) told.nnz_m = m->matrix().nnz() * (m->is_factor() ? 2 : 1);
+    if (m != nullptr) told.nnz_m = m->nnz() * (m->is_factor() ? 2 : 1);
     if (made->lu != nullptr) told.nnz_m = n_ * n_;
     told.setup_ms = MsSince(start);
     look = look_after(told.nnz_m);
@@ -469,7 +469,8 @@ class Ladder {
       context.stop = watch.token();
       const CscView of = scaled ? MatrixOf(rung) : c_.a;
       const bool there =
-          c_.solve_there && !scaled && made.lu == nullptr && HostAlone(options).empty();
+          c_.solve_there && !scaled && made.lu == nullptr &&
+          HostAlone(options, with != nullptr ? with->form() : MForm::kMatrix).empty();
       auto solved = made.lu
                         ? SolveByLu(of, LuOperator(*made.lu), right, std::move(options), context)
                     : there ? c_.solve_there(with, right, options, context)

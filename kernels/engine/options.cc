@@ -30,6 +30,10 @@ Status CheckScaling(const EngineTraits& engine, ScalingMode mode) {
     return BadScaling(given + " is for what is built, and engine NONE builds nothing; leave it " +
                       "unset, or name an engine");
   }
+  if (engine.by_parts && mode != ScalingMode::kAuto) {
+    return BadScaling(given + " is not for " + WireName(engine.kind) +
+                      ", which scales A by its diagonal itself; leave it unset");
+  }
   if (mode != ScalingMode::kMatching) return {};
   if (engine.factored) {
     return BadScaling(given + " permutes the columns of A, and " + WireName(engine.kind) +

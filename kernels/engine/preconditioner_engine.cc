@@ -61,6 +61,13 @@ Result<BuildResult> EnginePlan::Build(const PreconditionerSpec& spec, const CscV
   BuildResult result;
   auto made = MakeM(spec, a, context, &result.timings);
   if (!made.ok()) return made.status();
+  if (made->hierarchy != nullptr) {
+    result.preconditioner = HostPreconditioner::Of(spec.engine, std::move(made->hierarchy));
+    result.quality = std::move(made->quality);
+    result.grown = std::move(made->grown);
+    result.build_ms = MsSince(start);
+    return result;
+  }
   const auto assembling = Clock::now();
   const bool on_host = for_.gpus.empty() || !made->row_scaling.empty();
   auto kept = HostPreconditioner::Make(spec.engine, std::move(made->m), context, on_host,

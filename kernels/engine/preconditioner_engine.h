@@ -52,8 +52,9 @@ class EnginePlan : public Plan {
 
   // M, or G, and whatever else the engine knows of it.
   struct Made {
-    CscMatrix m;          // where the engine is `factored` G by rows
-    CscMatrix g_columns;  // of G; of no columns: not made yet
+    CscMatrix m;                                    // where the engine is `factored` G by rows
+    CscMatrix g_columns;                            // of G; of no columns: not made yet
+    std::shared_ptr<const AmgHierarchy> hierarchy;  // where the engine is `by_parts`, in place of m
     ShownResult shown;
     std::shared_ptr<const BuiltOnDevice> on_device;  // null: nowhere
     Array<double> row_scaling = {};                  // that it carries (HostPreconditioner::Make)
@@ -98,6 +99,8 @@ class PreconditionerEngine {
   // The options that it reads, all others as they are by default.
   virtual PreconditionerSpec OwnOptions(const PreconditionerSpec& spec) const;
   virtual bool TimeDecides(const PreconditionerSpec& /*spec*/) const { return false; }
+  // As the function of spec.h.
+  virtual bool ForCg(const PreconditionerSpec& /*spec*/) const { return traits().for_cg; }
 
   // All below: `spec` has been checked, and is for this engine; `user_pattern` may be null.
 

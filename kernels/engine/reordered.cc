@@ -81,7 +81,7 @@ void Reordered::TakeBack(std::span<double> vectors) const {
 Result<std::shared_ptr<const Preconditioner>> Reordered::Of(const Preconditioner& m,
                                                             const Context& context) const {
   const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
-  if (mine == nullptr) return NotOurs();
+  if (mine == nullptr || mine->form() == MForm::kParts) return NotOurs();
   auto columns = PermuteSymmetric(mine->matrix(), *order_, context);
   if (!columns.ok()) return columns.status();
   CscMatrix given = *std::move(columns), g_columns;

@@ -18,8 +18,9 @@ Result<std::shared_ptr<const Preconditioner>> RestorePreconditioner(EngineKind k
                                                                     const Context& context) {
   const auto n = static_cast<size_t>(matrix.n_cols);
   const bool scaled = !row_scaling.empty();
-  if (kind == EngineKind::kAuto || kind == EngineKind::kNone || matrix.n_rows != matrix.n_cols ||
-      matrix.values.size() != matrix.row_idx.size() || (scaled && row_scaling.size() != n)) {
+  if (kind == EngineKind::kAuto || kind == EngineKind::kNone || TraitsOf(kind).by_parts ||
+      matrix.n_rows != matrix.n_cols || matrix.values.size() != matrix.row_idx.size() ||
+      (scaled && row_scaling.size() != n)) {
     return NotOurs();
   }
   CscMatrix by_columns;

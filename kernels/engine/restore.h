@@ -10,7 +10,7 @@
 
 namespace spaid::kernels {
 
-// D_r where M was made by A with its rows scaled (Preconditioner::scales_rows); else empty. Lives
+// D_r where M was made by A with its rows scaled (MForm::kScaledRows); else empty. Lives
 // as long as `m`.
 std::span<const double> RowScalingOf(const Preconditioner& m);
 

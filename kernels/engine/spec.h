@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
+#include "kernels/amg/amg.h"
+#include "kernels/amg/scaling.h"
 #include "kernels/base/device.h"
 #include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/engine/engine_traits.h"
@@ -22,6 +25,9 @@ struct PreconditionerSpec {
   // Read for kFsai and kAfsai, of which each reads its own; `adaptive` is set by the kind.
   FsaiOptions fsai = {};
   DynamicSpaiOptions dynamic_spai = {};  // read for kDynamicSpai
+  AmgOptions amg = {};                   // read for kAmg
+  // Read for kAmg: near-null vectors, or coordinates; null: none. Immutable.
+  std::shared_ptr<const NearNullArrays> near_null = nullptr;
   // M is that of A by way of S = D_r A Q D_c (scaled_plan.h). kMatching: not for M = GᵀG, nor for
   // Jacobi, of which kAuto is no matching either. kAuto for engine kAuto: the engine that it comes
   // to builds by A itself.
@@ -39,6 +45,7 @@ struct PreconditionerSpec {
     visit("static_spai", self.static_spai);
     visit("fsai", self.fsai);
     visit("dynamic_spai", self.dynamic_spai);
+    visit("amg", self.amg);
   }
 };
 
@@ -51,7 +58,10 @@ struct ResolvedSpec {
 // Whether time decides what a build becomes: then no two are the same.
 bool TimeDecides(const PreconditionerSpec& spec);
 
-// Whether its M may carry a scaling of rows (Preconditioner::scales_rows).
-bool MayScaleRows(const PreconditionerSpec& spec);
+// The form that its M has, or may have.
+MForm FormOf(const PreconditionerSpec& spec);
+
+// Whether its M is symmetric positive definite where A is: CG takes it.
+bool ForCg(const PreconditionerSpec& spec);
 
 }  // namespace spaid::kernels

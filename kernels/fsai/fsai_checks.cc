@@ -5,10 +5,8 @@
 #include <cmath>
 #include <cstdio>
 #include <limits>
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/symmetry.h"
@@ -21,25 +19,6 @@ constexpr int64_t kColumns = 2048;  // a batch
 constexpr double kNoise = 1e-12;    // relative to a pair, in a diagnosis
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
-
-// Compares each entry with its mirror.
-Diagnosis CompareMirrors(const CscView& a, int threads, double& largest_relative) {
-  const int64_t n = a.n_cols;
-  const auto ranges = std::min<int64_t>({ResolveThreads(threads), 8, n / 4096 + 1});
-  std::vector<std::optional<SymmetryWalk>> walks(Z(ranges));
-  // Relative differences alone are asked for: the size of the largest value does not matter.
-  for (int64_t w = 0; w < ranges; ++w) {
-    walks[Z(w)].emplace(a, 1.0, n * w / ranges, n * (w + 1) / ranges);
-  }
-  ParallelFor(ranges, 1, threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t w = begin; w < end; ++w) walks[Z(w)]->Run([](int64_t, int64_t) {});
-  });
-  for (int64_t w = 1; w < ranges; ++w) walks[0]->Add(*walks[Z(w)]);
-  Diagnosis d;
-  walks[0]->Tell(d);
-  largest_relative = walks[0]->largest_relative();
-  return d;
-}
 
 // use(i, a_ij, a_ji) for the entries of column j of A and of Aᵀ, until one is false.
 template <class Use>
@@ -145,12 +124,11 @@ Result<SymmetricMatrix> CheckSymmetric(const CscView& a, const FsaiOptions& opti
   if (const StopReason stopped = context.stop.Poll(); stopped != StopReason::kNone) {
     return StopStatus(stopped, "the test for symmetry");
   }
-  double largest_relative = 0;
-  const Diagnosis d = CompareMirrors(a, context.threads, largest_relative);
-  SymmetricMatrix symmetric{a, *std::move(diagonal), d.structurally_symmetric};
+  const Mirrors mirrors = CompareMirrors(a, context.threads);
+  SymmetricMatrix symmetric{a, *std::move(diagonal), mirrors.structurally_symmetric};
   // That is what an assembly leaves: no reason to look twice.
-  const bool noise = d.numerically_symmetric && options.symmetry_tolerance >= kNoise;
-  if (largest_relative > 0 && !noise) {
+  const bool noise = mirrors.numerically_symmetric && options.symmetry_tolerance >= kNoise;
+  if (mirrors.largest_relative > 0 && !noise) {
     const Result<CscMatrix> t = Transpose(a, context);
     if (!t.ok()) return t.status();
     Status status =

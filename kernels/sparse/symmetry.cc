@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <utility>
+#include <vector>
+
+#include "kernels/base/parallel.h"
 
 namespace spaid::kernels {
 namespace {
@@ -90,6 +94,24 @@ void SymmetryWalk::Differ(int64_t i, int64_t j, double v, double w) {
                        std::sqrt(std::abs(DiagonalOf(a_, j)));
   if (relative * size <= noise) return;
   values_ = {i, j};
+}
+
+Mirrors CompareMirrors(const CscView& a, int threads) {
+  const int64_t n = a.n_cols;
+  const auto ranges = std::min<int64_t>({ResolveThreads(threads), 8, n / 4096 + 1});
+  std::vector<std::optional<SymmetryWalk>> walks(static_cast<size_t>(ranges));
+  // Relative differences alone are asked for: the size of the largest value does not matter.
+  for (int64_t w = 0; w < ranges; ++w) {
+    walks[static_cast<size_t>(w)].emplace(a, 1.0, n * w / ranges, n * (w + 1) / ranges);
+  }
+  ParallelFor(ranges, 1, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t w = begin; w < end; ++w)
+      walks[static_cast<size_t>(w)]->Run([](int64_t, int64_t) {});
+  });
+  for (int64_t w = 1; w < ranges; ++w) walks[0]->Add(*walks[static_cast<size_t>(w)]);
+  Diagnosis d;
+  walks[0]->Tell(d);
+  return {d.structurally_symmetric, d.numerically_symmetric, walks[0]->largest_relative()};
 }
 
 }  // namespace spaid::kernels

@@ -100,6 +100,14 @@ class SymmetryWalk {
   double max_asymmetry_ = 0, largest_relative_ = 0;
 };
 
+// What comparing all pairs finds.
+struct Mirrors {
+  bool structurally_symmetric = false, numerically_symmetric = false;  // as of Diagnosis
+  double largest_relative = 0;  // difference of a pair relative to the pair
+};
+// `a`: square, canonical, with values. O(nnz). Thread-safe.
+Mirrors CompareMirrors(const CscView& a, int threads);
+
 template <class LookAt>
 void SymmetryWalk::Run(LookAt look) {
   const int64_t* const col_ptr = a_.col_ptr.data();

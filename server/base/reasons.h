@@ -22,6 +22,9 @@ inline constexpr std::string_view kBadSize = "BAD_SIZE";  // n, nnz of a header
 inline constexpr std::string_view kUnexpectedMessage = "UNEXPECTED_MESSAGE";
 // INVALID_ARGUMENT: specs and solve options (ranges: the kernels).
 inline constexpr std::string_view kBadKeepTau = "BAD_KEEP_TAU";
+inline constexpr std::string_view kBadAmgOption = "BAD_AMG_OPTION";  // any of AmgSpec
+inline constexpr std::string_view kBadCoordinates = "BAD_COORDINATES";
+inline constexpr std::string_view kBadNearNullSpace = "BAD_NEAR_NULL_SPACE";
 inline constexpr std::string_view kBadFsaiOption = "BAD_FSAI_OPTION";  // any of FsaiSpec
 inline constexpr std::string_view kBadRhsCount = "BAD_RHS_COUNT";
 inline constexpr std::string_view kBadNullSpace = "BAD_NULL_SPACE";

@@ -18,6 +18,7 @@
 #include "server/base/status.h"
 #include "server/engine/devices.h"
 #include "server/engine/job_bridge.h"
+#include "server/engine/near_null.h"
 #include "server/engine/partial_matrix.h"
 #include "server/engine/resolved_build.h"
 #include "server/sched/job.h"
@@ -289,12 +290,17 @@ int EngineAdapter::threads() const { return kernels::ResolveThreads(options_.thr
 absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, const Matrix& a,
                                                      const Matrix* pattern, bool for_estimate,
                                                      kernels::StopToken stop) const {
-  if (pattern && pattern->n() != a.n()) {
+  const bool takes_pattern = spec.given.as == GivenMatrix::As::kPattern;
+  if (pattern && takes_pattern && pattern->n() != a.n()) {
     return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
                      absl::StrCat("pattern_matrix is of size ", pattern->n(), ", the matrix of ",
                                   a.n(), "; they must be equal"))
         .Field(absl::StrCat(std::string(kernels::TraitsOf(spec.spec.engine).options_field),
                             ".pattern_matrix"));
+  }
+  kernels::PreconditionerSpec asked = spec.spec;
+  if (pattern && !takes_pattern) {
+    ASSIGN_OR_RETURN(asked.near_null, NearNullOf(*pattern, spec.given.as, a.n()));
   }
   ResolvedBuild build;
   if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
@@ -308,7 +314,7 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     const kernels::PatternView user =
         pattern ? kernels::PatternView(pattern->csc()) : kernels::PatternView{};
     auto resolved =
-        engine_.Resolve(spec.spec, a.csc(), a.diagnosis, pattern ? &user : nullptr,
+        engine_.Resolve(asked, a.csc(), a.diagnosis, pattern && takes_pattern ? &user : nullptr,
                         {.stop = stop, .progress = nullptr, .threads = options_.threads});
     if (!resolved.ok()) return ToAbsl(resolved.status());
     build.spec = resolved->spec;
@@ -319,12 +325,17 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
   const bool scaled = build.spec.scaling != kernels::ScalingMode::kNone;
   build.regrow = spec.regrow && (engine.grows_pattern || scaled);
-  build.proto = ToProto(build.spec, spec.pattern_matrix, build.regrow);
+  build.proto = ToProto(build.spec, spec.given, build.regrow);
   if (for_estimate || build.spec.engine == kernels::EngineKind::kNone) return build;
   // Matrices count by content, not by handle: an upload sent again has another handle.
-  const std::string options = ToProto(build.spec, "").SerializeAsString();
-  const std::string base =
-      pattern && engine.takes_pattern ? pattern->pattern_fingerprint().ToBytes() : std::string("-");
+  const std::string options = ToProto(build.spec, GivenMatrix()).SerializeAsString();
+  std::string base = "-";
+  if (pattern && engine.takes_pattern && takes_pattern) {
+    base = pattern->pattern_fingerprint().ToBytes();
+  } else if (build.spec.near_null != nullptr) {
+    base = absl::StrCat(static_cast<int>(spec.given.as), pattern->pattern_fingerprint().ToBytes(),
+                        pattern->value_fingerprint().ToBytes());
+  }
   const std::string own = a.pattern_fingerprint().ToBytes();
   build.plan_key = absl::StrCat(own, base, "|", options);
   build.content_key = absl::StrCat(own, a.value_fingerprint().ToBytes(), base, "|", options);
@@ -492,11 +503,10 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
   return built;
 }
 
-absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method method,
-                                                             kernels::EngineKind kind,
+absl::StatusOr<kernels::Method> EngineAdapter::ResolveMethod(kernels::Method method, bool for_cg,
                                                              const Matrix& a) const {
   if (a.pattern_only) return ValuesNeeded("a solve");
-  auto resolved = kernels::ResolveMethod(method, kind, a.diagnosis);
+  auto resolved = kernels::ResolveMethod(method, for_cg, a.diagnosis);
   if (!resolved.ok()) return ToAbsl(resolved.status(), "header");
   return *resolved;
 }

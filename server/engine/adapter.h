@@ -206,10 +206,10 @@ class EngineAdapter {
   // Decides where a solve runs that was predicted to take the CPU so long, with an M of `nnz_m`
   // StoredEntries, and why: on a GPU that has the memory, where the CPU would take long enough
   // (kernels/engine/cost.h) or is not among the devices; else as work of the host, as is all that
-  // kernels::HostAlone names. `scales_rows`, here and below: M does, or may, once it is built.
+  // kernels::HostAlone names. `form`, here and below: that M has, or may have, once it is built.
   Placement PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                        const kernels::SolveOptions& options, double predicted_ms,
-                       bool scales_rows = false) const;
+                       kernels::MForm form = kernels::MForm::kMatrix) const;
   // Devices where `a` is laid out for solves; where there is a plan of that build.
   Residence LaidOutOn(const Matrix& a) const;
   Residence PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
@@ -225,10 +225,12 @@ class EngineAdapter {
   // and the guess: its vectors (the basis of GMRES is what counts), the rows of A, an M of `nnz_m`
   // StoredEntries in fp32, the answers. `options.method` resolved.
   int64_t SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
-                         const kernels::SolveOptions& options, bool scales_rows = false) const;
+                         const kernels::SolveOptions& options,
+                         kernels::MForm form = kernels::MForm::kMatrix) const;
   // SOLVE_TOO_LARGE where these are over max_build_bytes.
   absl::Status AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
-                          const kernels::SolveOptions& options, bool scales_rows = false) const;
+                          const kernels::SolveOptions& options,
+                          kernels::MForm form = kernels::MForm::kMatrix) const;
 
   // Plans (or takes a cached plan of this tenant) and builds there: `at` names one of
   // device_names(), or several GPUs that share the work. Where that is out of memory, its cached
@@ -239,7 +241,7 @@ class EngineAdapter {
                                             const Assignment& at, Job& job) const;
 
   // Decides kAuto and refuses what cannot work. Errors: kernels::ResolveMethod.
-  absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, kernels::EngineKind kind,
+  absl::StatusOr<kernels::Method> ResolveMethod(kernels::Method method, bool for_cg,
                                                 const Matrix& a) const;
 
   // Finds what a solve of `a` projects out; null: nothing. O(nnz) time for each vector: not for a
@@ -291,7 +293,7 @@ class EngineAdapter {
       std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const;
   // Whether `device` is a GPU that has memory for such a solve.
   bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
-                   const kernels::SolveOptions& options, bool scales_rows) const;
+                   const kernels::SolveOptions& options, kernels::MForm form) const;
   int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
   // Does so on `devices`, for another try of `job`; logs it, under the name of `device`.
   void MakeRoom(const std::vector<size_t>& devices, const std::string& device, const Job& job,

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/amg/amg.h"
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/options.h"
 #include "proto/fields.h"
@@ -56,6 +57,16 @@ struct EnumNames<kernels::Method> {
   static std::string_view Of(kernels::Method value) {
     return Pick({"auto", "cg", "bicgstab", "gmres", "minres", "idr"}, value);
   }
+};
+template <>
+struct EnumNames<kernels::Coarsening> {
+  static std::string_view Of(kernels::Coarsening value) {
+    return Pick({"smoothed-aggregation", "plain-aggregation"}, value);
+  }
+};
+template <>
+struct EnumNames<kernels::CycleKind> {
+  static std::string_view Of(kernels::CycleKind value) { return Pick({"v", "w"}, value); }
 };
 template <>
 struct EnumNames<kernels::NullSpaceChoice> {
@@ -241,9 +252,40 @@ absl::StatusOr<ReusePolicy> ParseReuse(const v1::SolveHeader& header, const std:
   return policy;
 }
 
+const char* FieldOf(GivenMatrix::As as) {
+  switch (as) {
+    case GivenMatrix::As::kPattern:
+      return "pattern_matrix";
+    case GivenMatrix::As::kNearNullSpace:
+      return "near_null_space";
+    case GivenMatrix::As::kCoordinates:
+      return "coordinates";
+  }
+  return "";
+}
+
+// Reads which matrix comes along; at most one does.
+absl::Status ParseGiven(const Message& from, const std::string& path, GivenMatrix* to) {
+  using As = GivenMatrix::As;
+  for (const As as : {As::kPattern, As::kNearNullSpace, As::kCoordinates}) {
+    const FieldDescriptor* field = wire::FindField(from, FieldOf(as));
+    std::string handle;
+    if (field != nullptr) wire::Get(from, *field, &handle);
+    if (handle.empty()) continue;
+    if (!to->handle.empty()) {
+      return Bad(reason::kBadAmgOption, Path(path, FieldOf(as)),
+                 absl::StrCat("stands beside ", FieldOf(to->as), "; set one of them"));
+    }
+    *to = {std::move(handle), as};
+  }
+  return absl::OkStatus();
+}
+
 // Refuses options that say something of A's own pattern beside one that replaces it.
 absl::Status CheckUserPattern(const ParsedSpec& parsed, std::string_view field) {
-  if (parsed.pattern_matrix.empty()) return absl::OkStatus();
+  if (parsed.given.handle.empty() || parsed.given.as != GivenMatrix::As::kPattern) {
+    return absl::OkStatus();
+  }
   const auto refuse = [&](std::string_view why, std::string_view name, const char* does) {
     return Bad(why, Path(field, name),
                absl::StrCat(does,
@@ -288,7 +330,7 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
     if (!status.ok() || !read(message)) return;
     const Message& from = spec.GetReflection()->GetMessage(spec, &message);
     status = ParseOptions(from, Path(field, name), &options);
-    wire::Get(from, *wire::FindField(from, "pattern_matrix"), &parsed.pattern_matrix);
+    if (status.ok()) status = ParseGiven(from, Path(field, name), &parsed.given);
     if (const auto* regrow = wire::FindField(from, "regrow")) {
       wire::Get(from, *regrow, &parsed.regrow);
     }
@@ -322,8 +364,8 @@ absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::st
   return parsed;
 }
 
-v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
-                               const std::string& pattern_matrix, bool regrow) {
+v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec, const GivenMatrix& given,
+                               bool regrow) {
   v1::PreconditionerSpec proto;
   proto.set_engine(ToProto(spec.engine));
   const std::string_view engine = Name(spec.engine);
@@ -332,7 +374,8 @@ v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
     if (!wire::Reads(message, engine)) return;
     Message* to = proto.GetReflection()->MutableMessage(&proto, &message);
     SetOptions(options, engine, to);
-    wire::Set(to, *wire::FindField(*to, "pattern_matrix"), pattern_matrix);
+    if (!given.handle.empty())
+      wire::Set(to, *wire::FindField(*to, FieldOf(given.as)), given.handle);
     const FieldDescriptor* field = wire::FindField(*to, "regrow");
     if (field != nullptr && wire::Reads(*field, engine)) wire::Set(to, *field, regrow);
   });
@@ -419,7 +462,7 @@ v1::Diagnosis ToProto(const kernels::Diagnosis& from, bool findings) {
 
 v1::BuildQuality ToProto(const kernels::Quality& from) {
   v1::BuildQuality to;
-  if (from.fsai) {  // knows no residuals of M
+  if (from.fsai || from.amg) {  // know no residuals of M
     to.set_worst_column(-1);
     to.set_density(from.density);
   } else {

@@ -34,16 +34,17 @@ inline constexpr int kMaxRhsCount = 1024;
 // index.
 absl::Status ToAbsl(const kernels::Status& status, std::string_view field_prefix = {});
 
-struct ParsedSpec;  // resolved_build.h
+struct GivenMatrix;  // resolved_build.h
+struct ParsedSpec;
 
 // Errors: UNKNOWN_ENUM, MISSING_FIELD (no engine: the message is unset), BAD_PATTERN_POWER,
-// BAD_KEEP_TAU, BAD_POST_FILTER, BAD_BLOCK_SIZE, BAD_FSAI_OPTION, BAD_DYNAMIC_OPTION. An engine's
-// options are checked for that engine, and but for those of FSAI and of dynamic SPAI for AUTO, and
-// not read otherwise.
+// BAD_KEEP_TAU, BAD_POST_FILTER, BAD_BLOCK_SIZE, BAD_FSAI_OPTION, BAD_DYNAMIC_OPTION,
+// BAD_AMG_OPTION. An engine's options are checked for that engine, those of static SPAI and Jacobi
+// for AUTO, too, and not read otherwise.
 absl::StatusOr<ParsedSpec> ParseSpec(const v1::PreconditionerSpec& spec, std::string_view field);
 // The wire's form of a resolved spec; options appear where the engine reads them.
-v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec,
-                               const std::string& pattern_matrix, bool regrow = false);
+v1::PreconditionerSpec ToProto(const kernels::PreconditionerSpec& spec, const GivenMatrix& given,
+                               bool regrow = false);
 
 // The part of a SolveHeader that says how to solve.
 struct ParsedSolve {

@@ -73,8 +73,8 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(spec, field));
   Prepared prepared;
   const bool by_auto = parsed.spec.engine == kernels::EngineKind::kAuto;
-  if (!parsed.pattern_matrix.empty()) {
-    ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Load(tenant, parsed.pattern_matrix));
+  if (!parsed.given.handle.empty()) {
+    ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Load(tenant, parsed.given.handle));
   }
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
   std::string why;
@@ -110,7 +110,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
         if (known->scaled && parsed.spec.engine != kernels::EngineKind::kNone) {
           parsed.spec.scaling = kernels::ScalingMode::kAuto;
         }
-        parsed.pattern_matrix.clear();
+        parsed.given = {};
         prepared.terms = terms->options;
         why = absl::StrCat(terms->name, ": ",
                            found ? "a solve with a right-hand side of its own came to it"
@@ -126,7 +126,8 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   prepared.build.by_auto = by_auto;
   prepared.build.rung = rung;
   // Systems that AUTO solves on a GPU with Jacobi it solves there with what it learned, too.
-  if (prepared.terms && solve != nullptr && !kernels::MayScaleRows(prepared.build.spec)) {
+  if (prepared.terms && solve != nullptr &&
+      kernels::FormOf(prepared.build.spec) == kernels::MForm::kMatrix) {
     const double solve_ms = PredictIterations(a, *solve) *
                             IterationMs(IterationOf(a, 0, prepared.terms->method),
                                         kernels::Backend::kCpu, parts_.adapter->threads());
@@ -375,8 +376,9 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   Work estimate;
   estimate.devices = parts_.adapter->PlaceHostWork().devices;
   int64_t nnz_m = 0;
-  bool builds_on_cpu = false;  // could be a GPU's, better off there
-  bool scales_rows = false;    // M does, or may
+  bool builds_on_cpu = false;                     // could be a GPU's, better off there
+  kernels::MForm form = kernels::MForm::kMatrix;  // that M has, or may have
+  bool for_cg = true;
   if (request.preconditioner) {
     const Preconditioner& m = *request.preconditioner->value;
     if (m.m().n_cols != a.n()) {
@@ -386,8 +388,9 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
           .Field("header.preconditioner");
     }
     kind = m.kernel->kind();
-    nnz_m = m.m().nnz();
-    scales_rows = m.kernel->scales_rows();
+    nnz_m = m.kernel->nnz();
+    form = m.kernel->form();
+    for_cg = m.kernel->for_cg();
   } else if (request.spec) {
     ASSIGN_OR_RETURN(work->prepared, Prepare(request.tenant, a, *request.spec, "header.spec",
                                              /*for_estimate=*/false, request.stop, &request.solve));
@@ -397,8 +400,9 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
       // Held from now on, so that it cannot be evicted while this solve waits.
       work->found =
           parts_.preconditioners->FindOrLoad(request.tenant, work->prepared->build.content_key);
-      scales_rows = work->found ? work->found->value->kernel->scales_rows()
-                                : kernels::MayScaleRows(work->prepared->build.spec);
+      form = work->found ? work->found->value->kernel->form()
+                         : kernels::FormOf(work->prepared->build.spec);
+      for_cg = kernels::ForCg(work->prepared->build.spec);
       if (!work->found) {
         RETURN_IF_ERROR(work->prepared->refused);
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
@@ -420,7 +424,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     request.solve.options.shadow_vectors = terms.shadow_vectors;
   }
   ASSIGN_OR_RETURN(request.solve.options.method,
-                   parts_.adapter->ResolveMethod(request.solve.options.method, kind, a));
+                   parts_.adapter->ResolveMethod(request.solve.options.method, for_cg, a));
   ASSIGN_OR_RETURN(work->null_space,
                    parts_.adapter->FindNullSpace(
                        a, {.choice = request.solve.null_space, .vectors = request.null_vectors}));
@@ -428,14 +432,13 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   request.solve.options.null_space = work->null_space.get();
   int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
-  RETURN_IF_ERROR(
-      parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options, scales_rows));
+  RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options, form));
   if (request.preconditioner) {
     RETURN_IF_ERROR(PrepareRebuild(request, n_rhs, work.get()));
     if (work->prepared) {
       nnz_m = std::max(nnz_m, work->prepared->estimate.nnz_m);
       stored_m = StoredEntries(kind, a.n(), nnz_m);
-      scales_rows = scales_rows || kernels::MayScaleRows(work->prepared->build.spec);
+      form = std::max(form, kernels::FormOf(work->prepared->build.spec));
       estimate = WorkOf(request.tenant, a, *work->prepared);
       if (request.solve.reuse.mode == ReuseMode::kAuto) estimate.what = "perhaps " + estimate.what;
       builds_on_cpu = kernels::TraitsOf(kind).on_gpu != nullptr;
@@ -446,8 +449,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   // Right-hand sides, guesses and answers of another leg.
   if (request.preconditioner && work->prepared) built += 3 * n_rhs * a.n() * 8;
   estimate.host_bytes = std::max(
-      estimate.host_bytes, built + parts_.adapter->SolveHostBytes(
-                                       a, stored_m, n_rhs, request.solve.options, scales_rows));
+      estimate.host_bytes,
+      built + parts_.adapter->SolveHostBytes(a, stored_m, n_rhs, request.solve.options, form));
   const double iterations = PredictIterations(a, request.solve);
   const kernels::SolveWork iteration = IterationOf(a, stored_m, request.solve.options.method);
   const int threads = parts_.adapter->threads();
@@ -459,7 +462,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there; but some
   // solves are the host's, wherever M was built.
-  const std::string host_alone(kernels::HostAlone(request.solve.options, scales_rows));
+  const std::string host_alone(kernels::HostAlone(request.solve.options, form));
   const bool builds_on_gpu = estimate.device_bytes > 0;
   work->on_gpu = builds_on_gpu && host_alone.empty();
   if (builds_on_gpu && !host_alone.empty()) {
@@ -472,7 +475,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     }
   } else {
     const Placement placement = parts_.adapter->PlaceSolve(
-        a, stored_m, n_rhs, request.solve.options, iterations * estimate.iteration_ms, scales_rows);
+        a, stored_m, n_rhs, request.solve.options, iterations * estimate.iteration_ms, form);
     work->placement = placement.why;
     work->on_gpu = placement.on_gpu;
     if (placement.on_gpu) {
@@ -602,7 +605,7 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
     const Preconditioner& used = *m->value;
     done.mutable_choice()->set_placement(used.choice.placement());
     done.set_preconditioner(m->handle);
-    done.set_nnz_ratio(static_cast<double>(used.m().nnz()) /
+    done.set_nnz_ratio(static_cast<double>(used.kernel->nnz()) /
                        std::max(1.0, static_cast<double>(request.matrix.value->nnz())));
     *done.mutable_quality() = used.quality;
   }

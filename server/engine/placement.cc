@@ -42,7 +42,7 @@ Placement EngineAdapter::PlaceHostWork() const {
 
 Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                     const kernels::SolveOptions& options, double predicted_ms,
-                                    bool scales_rows) const {
+                                    kernels::MForm form) const {
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
   const std::string predicted = absl::StrFormat("predicted at %.3g ms on the CPU", predicted_ms);
   const auto host = [&](const std::string& why) {
@@ -51,7 +51,7 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
     placement.why = absl::StrCat(has_cpu ? "cpu: " : "the host of a GPU: ", why);
     return placement;
   };
-  if (const std::string_view why = kernels::HostAlone(options, scales_rows); !why.empty()) {
+  if (const std::string_view why = kernels::HostAlone(options, form); !why.empty()) {
     return host(std::string(why));
   }
   if (has_cpu && devices_.size() > 1 && predicted_ms <= kernels::kGpuSolveWorthMs) {

@@ -10,12 +10,19 @@
 
 namespace spaid::server {
 
+// A stored matrix that comes along with a spec, and what it is there for.
+struct GivenMatrix {
+  enum class As { kPattern, kNearNullSpace, kCoordinates };
+  std::string handle;  // empty: none
+  As as = As::kPattern;
+};
+
 // A spec as it was asked for, checked.
 struct ParsedSpec {
   kernels::PreconditionerSpec spec;
-  std::string pattern_matrix;  // handle of the base pattern; empty: the engine's own
-  bool regrow = false;         // by nothing that an earlier build grew, or scaled A by
-  bool learned = true;         // AUTO: start at what solved the pattern before
+  GivenMatrix given;
+  bool regrow = false;  // by nothing that an earlier build grew, or scaled A by
+  bool learned = true;  // AUTO: start at what solved the pattern before
 };
 
 // A spec on a matrix in which AUTO is decided.
@@ -24,8 +31,8 @@ struct ResolvedBuild {
   v1::PreconditionerSpec proto;  // the same, as the wire shows it
   v1::EngineChoice choice;
   // By fingerprints; empty of an estimate, and of kNone.
-  std::string plan_key;     // pattern, base pattern, spec: what a plan depends on
-  std::string content_key;  // matrix with values, base pattern, spec: what a result depends on
+  std::string plan_key;     // pattern, given matrix, spec: what a plan depends on
+  std::string content_key;  // matrix with values, given matrix, spec: what a result depends on
   bool regrow = false;      // on no cached plan; the one that it leaves is cached
   bool by_auto = false;     // AUTO chose it: a solve may climb on from it
   bool for_gpu = false;     // AUTO's, for a solve on a GPU: built there if it can be

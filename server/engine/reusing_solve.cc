@@ -27,7 +27,7 @@ bool IsRefusal(const absl::Status& status) {
 // The spec of a stored preconditioner, to be built again.
 absl::StatusOr<v1::PreconditionerSpec> SpecOf(const Preconditioner& m, bool regrow) {
   ASSIGN_OR_RETURN(const ParsedSpec parsed, ParseSpec(m.spec, "header.preconditioner"));
-  return ToProto(parsed.spec, parsed.pattern_matrix, regrow);
+  return ToProto(parsed.spec, parsed.given, regrow);
 }
 
 std::string Counted(int64_t iterations) {
@@ -58,7 +58,7 @@ absl::Status JobFactory::PrepareRebuild(const SolveRequest& request, int64_t n_r
     RETURN_IF_ERROR(parts_.adapter->AdmitBuild(prepared.estimate));
     RETURN_IF_ERROR(parts_.adapter->AdmitSolve(
         a, StoredEntries(prepared.build.spec.engine, a.n(), prepared.estimate.nnz_m), n_rhs,
-        request.solve.options, kernels::MayScaleRows(prepared.build.spec)));
+        request.solve.options, kernels::FormOf(prepared.build.spec)));
     return prepared;
   };
   absl::StatusOr<Prepared> prepared = prepare();

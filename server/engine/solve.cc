@@ -69,7 +69,7 @@ absl::Status OfSolve(const kernels::Status& status) {
 
 // Vectors of n that a solve has at its peak beside b, the guess and the answers, at most.
 int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
-                     const kernels::SolveOptions& options, bool scales_rows) {
+                     const kernels::SolveOptions& options, kernels::MForm form) {
   int64_t own = 8;  // BiCGSTAB's, and the best iterate
   if (options.method == kernels::Method::kCg) own = 5;
   if (options.method == kernels::Method::kMinres) own = 9;
@@ -81,7 +81,11 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
   // twice where AUTO may climb.
   if (options.null_space != nullptr)
     own += options.null_space->bytes() / (8 * a.n()) + 1 + 3 * n_rhs;
-  if (scales_rows && !kernels::ForSymmetric(options.method)) own += 8;  // SolveByScaledRows
+  // SolveByScaledRows; vectors of a cycle.
+  if (form == kernels::MForm::kParts ||
+      (form == kernels::MForm::kScaledRows && !kernels::ForSymmetric(options.method))) {
+    own += 8;
+  }
   // A GPU keeps its own, but takes up to four right-hand sides at once.
   return std::max(own, 2 * std::min<int64_t>(n_rhs, 4) + 1);
 }
@@ -90,9 +94,9 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
 
 int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                       const kernels::SolveOptions& options,
-                                      bool scales_rows) const {
+                                      kernels::MForm form) const {
   const auto n = static_cast<double>(a.n()), nnz = static_cast<double>(a.nnz());
-  const double bytes = (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options, scales_rows)) +
+  const double bytes = (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options, form)) +
                         static_cast<double>(n_rhs)) *
                        n * 8;
   double rotated = 0;  // the small triangle of GMRES
@@ -111,15 +115,15 @@ int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_
 
 absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                        const kernels::SolveOptions& options,
-                                       bool scales_rows) const {
-  const int64_t actual = SolveHostBytes(a, nnz_m, n_rhs, options, scales_rows);
+                                       kernels::MForm form) const {
+  const int64_t actual = SolveHostBytes(a, nnz_m, n_rhs, options, form);
   if (options_.max_build_bytes <= 0 || actual <= options_.max_build_bytes) {
     return absl::OkStatus();
   }
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kSolveTooLarge,
-                   absl::StrCat("the solve needs ",
-                                SolveVectors(a, nnz_m, n_rhs, options, scales_rows), " vectors of ",
-                                a.n(), " numbers, as many as there are right-hand sides (", n_rhs,
+                   absl::StrCat("the solve needs ", SolveVectors(a, nnz_m, n_rhs, options, form),
+                                " vectors of ", a.n(),
+                                " numbers, as many as there are right-hand sides (", n_rhs,
                                 ") and the rows of the matrix, in all ", actual,
                                 " bytes, over the limit of ", options_.max_build_bytes,
                                 " (--max-build-bytes); use a shorter restart, fewer basis_bytes or "
@@ -170,8 +174,9 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   without_history.turn = bridge.turn();
   bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n(), leg);
   Solved solved;
-  const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->matrix().nnz()) : 0;
-  const bool there = SolvesThere(index, *a, nnz_m, options, m != nullptr && m->scales_rows());
+  const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->nnz()) : 0;
+  const bool there =
+      SolvesThere(index, *a, nnz_m, options, m != nullptr ? m->form() : kernels::MForm::kMatrix);
   const bool straight = ladder != nullptr && ladder->straight;
   if (straight) {  // else the first solve looks
     const kernels::Status bad = kernels::CheckSolveInput(a->n(), a->n(), b, x0, options);
@@ -220,9 +225,9 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
       of.solve_there = [&](const std::shared_ptr<const kernels::Preconditioner>& with,
                            std::span<const double> right, const kernels::SolveOptions& terms,
                            const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
-        const int64_t entries =
-            with ? StoredEntries(with->kind(), a->n(), with->matrix().nnz()) : 0;
-        if (!SolvesThere(index, *a, entries, terms, with && with->scales_rows())) {
+        const int64_t entries = with ? StoredEntries(with->kind(), a->n(), with->nnz()) : 0;
+        if (!SolvesThere(index, *a, entries, terms,
+                         with ? with->form() : kernels::MForm::kMatrix)) {
           return engine_.Solve(a->csc(), with.get(), right, {}, terms, where);
         }
         auto result = solve_there(with, right, {}, terms, where);
@@ -359,8 +364,8 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
 }
 
 bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
-                                const kernels::SolveOptions& options, bool scales_rows) const {
-  if (!kernels::HostAlone(options, scales_rows).empty()) return false;
+                                const kernels::SolveOptions& options, kernels::MForm form) const {
+  if (!kernels::HostAlone(options, form).empty()) return false;
   // The CPU's limit is 0.
   return engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options) <=
          engine_.State(static_cast<int>(device)).limit_bytes;

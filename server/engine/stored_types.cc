@@ -111,7 +111,7 @@ v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
   *proto.mutable_spec() = from.spec;
   *proto.mutable_choice() = from.choice;
   proto.set_n(from.m().n_cols);
-  proto.set_nnz(from.m().nnz());
+  proto.set_nnz(from.kernel->nnz());
   proto.set_host_bytes(from.bytes());
   *proto.mutable_quality() = from.quality;
   *proto.mutable_build_timings() = from.timings;

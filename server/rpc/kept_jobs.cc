@@ -117,7 +117,7 @@ absl::StatusOr<std::shared_ptr<JobPromise>> KeptJobs::Keep(SpillRecord record,
                                                            const v1::PreconditionerSpec* spec) {
   if (spec != nullptr) {
     ASSIGN_OR_RETURN(const ParsedSpec parsed, ParseSpec(*spec, "header.spec"));
-    if (!parsed.pattern_matrix.empty()) record.needs.push_back(parsed.pattern_matrix);
+    if (!parsed.given.handle.empty()) record.needs.push_back(parsed.given.handle);
   }
   absl::Status status = SpillNeeded(record);
   {

@@ -181,7 +181,7 @@ TEST(BlockJacobi, OfASymmetricMatrixIsSymmetricToTheLastBitAndGoesWithCg) {
     for (int64_t j = 0; j < m.cols; ++j) {
       for (int64_t i = 0; i < j; ++i) EXPECT_EQ(m(i, j), m(j, i));
     }
-    const auto method = ResolveMethod(Method::kAuto, EngineKind::kJacobi, Diagnose(a));
+    const auto method = ResolveMethod(Method::kAuto, true, Diagnose(a));
     ASSERT_TRUE(method.ok());
     EXPECT_EQ(*method, Method::kCg);
     EXPECT_LE(Iterations(a, Blocks(size), Method::kCg), point + 2);

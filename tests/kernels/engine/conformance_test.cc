@@ -532,18 +532,21 @@ TEST_P(Conformance, ItsMIsWhatTheTraitsSay) {
 
   const Diagnosis spd = Diagnose(a), nonsymmetric = Diagnose(oracle::ConvectionDiffusion(4, 4, 1));
   const Vector b = SmoothRhs(a);
-  EXPECT_EQ(*ResolveMethod(Method::kAuto, GetParam(), spd),
+  EXPECT_EQ(*ResolveMethod(Method::kAuto, TraitsOf(GetParam()).for_cg, spd),
             traits().for_cg ? Method::kCg : Method::kBicgstab);
-  EXPECT_EQ(*ResolveMethod(Method::kAuto, GetParam(), nonsymmetric), Method::kBicgstab);
-  const Status named = ResolveMethod(Method::kCg, GetParam(), nonsymmetric).status();
+  EXPECT_EQ(*ResolveMethod(Method::kAuto, TraitsOf(GetParam()).for_cg, nonsymmetric),
+            Method::kBicgstab);
+  const Status named =
+      ResolveMethod(Method::kCg, TraitsOf(GetParam()).for_cg, nonsymmetric).status();
   EXPECT_EQ(named.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(named.reason(), traits().for_cg ? "NOT_SYMMETRIC" : "PRECONDITIONER_NOT_SPD");
-  EXPECT_EQ(ResolveMethod(Method::kMinres, GetParam(), nonsymmetric).status().reason(),
-            named.reason());
+  EXPECT_EQ(
+      ResolveMethod(Method::kMinres, TraitsOf(GetParam()).for_cg, nonsymmetric).status().reason(),
+      named.reason());
   for (const Method method :
        {Method::kCg, Method::kBicgstab, Method::kGmres, Method::kMinres, Method::kIdr}) {
     const auto solved = engine_->Solve(a, &m, b, {}, {.method = method, .rtol = 1e-9}, {});
-    const auto resolved = ResolveMethod(method, GetParam(), spd);
+    const auto resolved = ResolveMethod(method, TraitsOf(GetParam()).for_cg, spd);
     if (ForSymmetric(method) && !traits().for_cg) {
       EXPECT_EQ(resolved.status().reason(), "PRECONDITIONER_NOT_SPD");
       EXPECT_EQ(resolved.status().field(), "method");

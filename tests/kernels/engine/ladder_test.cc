@@ -75,7 +75,7 @@ struct Case {
     Rung rung;
     rung.kind = first == EngineKind::kFsai ? RungKind::kFsai : RungKind::kBottom;
     rung.engine = first;
-    rung.method = ResolveMethod(options.method, first, diagnosis).value();
+    rung.method = ResolveMethod(options.method, TraitsOf(first).for_cg, diagnosis).value();
     rung.what = "the first";
     const Context context{.stop = sink.stop.token(), .progress = nullptr, .threads = threads};
     return Checked(

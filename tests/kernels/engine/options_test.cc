@@ -91,7 +91,7 @@ TEST_F(Options, APatternAloneCannotBeBuiltSolvedOrJudged) {
 TEST_F(Options, CgOnANonsymmetricMatrixIsRefused) {
   const CscMatrix a = Rows({{2, 1, 0}, {1, 2, 1}, {0, 0.5, 2}});
   for (const EngineKind kind : {EngineKind::kNone, EngineKind::kJacobi}) {
-    const auto status = ResolveMethod(Method::kCg, kind, Diagnose(a)).status();
+    const auto status = ResolveMethod(Method::kCg, TraitsOf(kind).for_cg, Diagnose(a)).status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
     EXPECT_EQ(status.reason(), "NOT_SYMMETRIC");
     EXPECT_EQ(status.index(), Diagnose(a).asymmetry_column);
@@ -101,7 +101,7 @@ TEST_F(Options, CgOnANonsymmetricMatrixIsRefused) {
 
 TEST_F(Options, MethodAutoIsCgOnlyWhereThatIsSound) {
   const auto choose = [&](const CscMatrix& a, EngineKind kind) {
-    const auto method = ResolveMethod(Method::kAuto, kind, Diagnose(a));
+    const auto method = ResolveMethod(Method::kAuto, TraitsOf(kind).for_cg, Diagnose(a));
     EXPECT_TRUE(method.ok());
     return method.ok() ? *method : Method::kAuto;
   };
@@ -113,18 +113,16 @@ TEST_F(Options, MethodAutoIsCgOnlyWhereThatIsSound) {
   EXPECT_EQ(choose(Rows({{1, 1}, {1, -1}}), EngineKind::kNone), Method::kBicgstab);
   EXPECT_EQ(choose(Rows({{1, 1}, {1, 0}}), EngineKind::kNone), Method::kBicgstab);
   for (const Method method : {Method::kBicgstab, Method::kGmres}) {
-    const auto same = ResolveMethod(method, EngineKind::kStaticSpai, Diagnose(spd));
+    const auto same =
+        ResolveMethod(method, TraitsOf(EngineKind::kStaticSpai).for_cg, Diagnose(spd));
     ASSERT_TRUE(same.ok());
     EXPECT_EQ(*same, method);
   }
 }
 
-TEST_F(Options, UnknownMethodsAndUnresolvedEnginesAreRefused) {
+TEST_F(Options, UnknownMethodsAreRefused) {
   const Diagnosis d = Diagnose(a_);
-  EXPECT_EQ(ResolveMethod(static_cast<Method>(42), EngineKind::kNone, d).status().reason(),
-            "BAD_METHOD");
-  EXPECT_EQ(ResolveMethod(Method::kCg, EngineKind::kAuto, d).status().reason(),
-            "ENGINE_NOT_RESOLVED");
+  EXPECT_EQ(ResolveMethod(static_cast<Method>(42), true, d).status().reason(), "BAD_METHOD");
 }
 
 TEST_F(Options, AForeignPreconditionerIsRefused) {

@@ -18,7 +18,7 @@ int64_t Iterations(const Engine& engine, const CscMatrix& a, const Preconditione
                    Method method) {
   std::shared_ptr<const Preconditioner> m;
   if (spec.engine != EngineKind::kNone) m = MustBuild(engine, spec, a).preconditioner;
-  const auto resolved = ResolveMethod(method, spec.engine, Diagnose(a));
+  const auto resolved = ResolveMethod(method, ForCg(spec), Diagnose(a));
   EXPECT_TRUE(resolved.ok()) << resolved.status().message();
   const Vector b = RowSums(a);
   const auto r = engine.Solve(a, m.get(), b, {}, {.method = *resolved, .rtol = 1e-9}, {});

@@ -84,7 +84,7 @@ TEST(RealMatrices, OutcomesAreHonestAndAutoCanBeBuilt) {
         }
       }
       for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
-        const auto resolved = ResolveMethod(method, spec.engine, diagnosis);
+        const auto resolved = ResolveMethod(method, ForCg(spec), diagnosis);
         if (!resolved.ok()) {
           EXPECT_EQ(method, Method::kCg);
           continue;

@@ -141,7 +141,8 @@ TEST(ScaledBuild, IsTheEnginesOwnOfTheScaledMatrix) {
         }
       }
       EXPECT_EQ(built.quality.scaling, s.kind);
-      EXPECT_EQ(built.preconditioner->scales_rows(), !traits.factored);
+      EXPECT_EQ(built.preconditioner->form(),
+                traits.factored ? MForm::kMatrix : MForm::kScaledRows);
     }
   }
 }
@@ -157,7 +158,7 @@ TEST(ScaledBuild, AWellScaledMatrixKeepsItsBits) {
             MustBuild(*engine, Spai(), a).preconditioner->matrix().values);
   EXPECT_EQ(sink.patterns, 1) << "M' is M, and is shown";
   EXPECT_EQ(built.quality.scaling, ScalingMode::kNone);
-  EXPECT_FALSE(built.preconditioner->scales_rows());
+  EXPECT_EQ(built.preconditioner->form(), MForm::kMatrix);
 }
 
 // The pattern that comes along is M's: that of A⁻¹ makes M the inverse.
@@ -285,7 +286,7 @@ TEST(ScaledSolve, CgDoesNotLookAtRows) {
   const BuildResult built =
       MustBuild(*engine, Scaled(EngineKind::kJacobi, ScalingMode::kEquilibrate), a);
   const BuildResult own = MustBuild(*engine, Spec(EngineKind::kJacobi), a);
-  ASSERT_TRUE(built.preconditioner->scales_rows());
+  ASSERT_EQ(built.preconditioner->form(), MForm::kScaledRows);
   EXPECT_EQ(built.preconditioner->matrix().values, own.preconditioner->matrix().values);
   for (const Method method : {Method::kCg, Method::kMinres}) {
     const SolveOptions options{.method = method, .rtol = 1e-9};

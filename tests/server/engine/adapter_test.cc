@@ -84,8 +84,7 @@ TEST_F(AdapterTest, APatternHasStructureOnly) {
   EXPECT_EQ(ReasonOf(adapter_.Resolve(Spec(kernels::EngineKind::kJacobi), *a, nullptr).status()),
             "VALUES_NEEDED");
   EXPECT_EQ(
-      ReasonOf(adapter_.ResolveMethod(kernels::Method::kBicgstab, kernels::EngineKind::kNone, *a)
-                   .status()),
+      ReasonOf(adapter_.ResolveMethod(kernels::Method::kBicgstab, /*for_cg=*/true, *a).status()),
       "VALUES_NEEDED");
   auto resolved = adapter_.Resolve(Spec(kernels::EngineKind::kAuto), *a, nullptr, true);
   ASSERT_TRUE(resolved.ok());
@@ -165,9 +164,9 @@ TEST_F(AdapterTest, KeysFollowWhatTheyStandFor) {
   EXPECT_NE(key(spec, *a).plan_key, key(spec, *other).plan_key);
   EXPECT_NE(key(spec, *a).plan_key, key(spec, *a, other.get()).plan_key);
   ParsedSpec named = spec;
-  named.pattern_matrix = "matrices/1";
+  named.given.handle = "matrices/1";
   ParsedSpec renamed = spec;
-  renamed.pattern_matrix = "matrices/2";
+  renamed.given.handle = "matrices/2";
   EXPECT_EQ(key(named, *a, other.get()).content_key, key(renamed, *a, other.get()).content_key)
       << "patterns count by content";
   ParsedSpec power = spec;

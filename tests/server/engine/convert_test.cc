@@ -44,7 +44,7 @@ TEST(ParseSpecTest, ReadsEveryOption) {
   EXPECT_EQ(k.post_filter, 0.1);
   EXPECT_EQ(k.local_solver, kernels::LocalSolver::kGram);
   EXPECT_EQ(k.thread_strategy, kernels::ThreadStrategy::kPaper);
-  EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(), spec.SerializeAsString());
+  EXPECT_EQ(ToProto(parsed->spec, {}).SerializeAsString(), spec.SerializeAsString());
 }
 
 TEST(ParseSpecTest, DefaultsAreSaid) {
@@ -57,7 +57,7 @@ TEST(ParseSpecTest, DefaultsAreSaid) {
   EXPECT_EQ(ParseSpec(Spai(), "spec")->spec.static_spai.pattern.power, 1) << "0 means 1";
   v1::PreconditionerSpec user = Spai();
   user.mutable_static_spai()->set_pattern_matrix("matrices/7");
-  EXPECT_EQ(ParseSpec(user, "spec")->pattern_matrix, "matrices/7");
+  EXPECT_EQ(ParseSpec(user, "spec")->given.handle, "matrices/7");
 }
 
 TEST(ParseSpecTest, TheBlockSizeIsJacobis) {
@@ -70,13 +70,13 @@ TEST(ParseSpecTest, TheBlockSizeIsJacobis) {
   parsed = ParseSpec(spec, "spec");
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed->spec.block_size, 1);
-  EXPECT_FALSE(ToProto(parsed->spec, "").has_jacobi()) << "one spec, one form";
+  EXPECT_FALSE(ToProto(parsed->spec, {}).has_jacobi()) << "one spec, one form";
   for (const int size : {2, 32}) {
     spec.mutable_jacobi()->set_block_size(size);
     parsed = ParseSpec(spec, "spec");
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_EQ(parsed->spec.block_size, size);
-    EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(), spec.SerializeAsString());
+    EXPECT_EQ(ToProto(parsed->spec, {}).SerializeAsString(), spec.SerializeAsString());
   }
   for (const int size : {-1, 33}) {
     spec.mutable_jacobi()->set_block_size(size);
@@ -116,10 +116,10 @@ TEST(ParseSpecTest, ScalingIsOfEveryEngineThatBuilds) {
   // One spec has one form.
   for (const v1::Scaling scaling : {v1::SCALING_EQUILIBRATE, v1::SCALING_AUTO}) {
     const auto parsed = parse(v1::ENGINE_KIND_FSAI, scaling);
-    EXPECT_EQ(ToProto(parsed->spec, "").scaling(), scaling);
+    EXPECT_EQ(ToProto(parsed->spec, {}).scaling(), scaling);
   }
-  EXPECT_EQ(ToProto(parse(v1::ENGINE_KIND_FSAI, v1::SCALING_NONE)->spec, "").scaling(), unset);
-  EXPECT_EQ(ToProto(parse(v1::ENGINE_KIND_AUTO, unset)->spec, "").scaling(), unset);
+  EXPECT_EQ(ToProto(parse(v1::ENGINE_KIND_FSAI, v1::SCALING_NONE)->spec, {}).scaling(), unset);
+  EXPECT_EQ(ToProto(parse(v1::ENGINE_KIND_AUTO, unset)->spec, {}).scaling(), unset);
   for (const auto& [engine, scaling, why] :
        {std::tuple{v1::ENGINE_KIND_FSAI, v1::SCALING_MATCHING, "BAD_SCALING"},
         {v1::ENGINE_KIND_AFSAI, v1::SCALING_MATCHING, "BAD_SCALING"},
@@ -164,7 +164,7 @@ TEST(ParseFsaiTest, DefaultsAreSaid) {
       EXPECT_EQ(o.symmetry_tolerance, 1e-10);
       EXPECT_EQ(o.time_budget_ms, 0);
       EXPECT_FALSE(parsed->regrow);
-      EXPECT_EQ(parsed->pattern_matrix, "");
+      EXPECT_EQ(parsed->given.handle, "");
     }
   }
 }
@@ -189,7 +189,7 @@ TEST(ParseFsaiTest, ReadsEveryOption) {
   EXPECT_EQ(parsed->spec.fsai.min_gain, 0.01);
   EXPECT_EQ(parsed->spec.fsai.precision, kernels::Precision::kFp32);
   EXPECT_EQ(parsed->spec.fsai.time_budget_ms, 2000.5);
-  EXPECT_EQ(parsed->pattern_matrix, "matrices/7");
+  EXPECT_EQ(parsed->given.handle, "matrices/7");
   EXPECT_EQ(ToProto(parsed->spec, "matrices/7").SerializeAsString(), adaptive.SerializeAsString());
   o->set_regrow(true);
   EXPECT_TRUE(ParseSpec(adaptive, "spec")->regrow);
@@ -208,7 +208,7 @@ TEST(ParseFsaiTest, ReadsEveryOption) {
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->spec.fsai.drop_tol, 0.25);
   EXPECT_EQ(parsed->spec.fsai.power, 3);
-  EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(), fixed.SerializeAsString());
+  EXPECT_EQ(ToProto(parsed->spec, {}).SerializeAsString(), fixed.SerializeAsString());
 }
 
 TEST(ParseFsaiTest, WhatIsOutOfRangeIsRefusedWithItsField) {

@@ -41,7 +41,7 @@ TEST(ParseDynamicSpai, DefaultsAreSaid) {
     EXPECT_EQ(o.post_filter, 0);
     EXPECT_EQ(o.local_solver, kernels::LocalSolver::kAuto);
     EXPECT_FALSE(parsed->regrow);
-    EXPECT_EQ(parsed->pattern_matrix, "");
+    EXPECT_EQ(parsed->given.handle, "");
   }
 }
 
@@ -66,7 +66,7 @@ TEST(ParseDynamicSpai, ReadsEveryOptionAndSaysItAgain) {
   EXPECT_EQ(k.growth_precision, kernels::Precision::kFp32);
   EXPECT_EQ(k.post_filter, 0.1);
   EXPECT_EQ(k.local_solver, kernels::LocalSolver::kQr);
-  EXPECT_EQ(parsed->pattern_matrix, "matrices/7");
+  EXPECT_EQ(parsed->given.handle, "matrices/7");
   EXPECT_EQ(ToProto(parsed->spec, "matrices/7").SerializeAsString(), spec.SerializeAsString());
   EXPECT_FALSE(ToProto(parsed->spec, "").has_static_spai());
   o->set_regrow(true);
@@ -285,7 +285,7 @@ TEST_F(DynamicSpaiAdapter, WhatItCannotBuildOrServeIsRefused) {
   EXPECT_EQ(MetaOf(built.status(), "index"), "1");
   const auto a = Prepare(Banded(9));
   const auto method = [&](kernels::Method asked) {
-    return adapter_.ResolveMethod(asked, kernels::EngineKind::kDynamicSpai, *a);
+    return adapter_.ResolveMethod(asked, /*for_cg=*/false, *a);
   };
   EXPECT_EQ(ReasonOf(method(kernels::Method::kCg).status()), "PRECONDITIONER_NOT_SPD");
   EXPECT_EQ(*method(kernels::Method::kAuto), kernels::Method::kBicgstab);

@@ -56,14 +56,14 @@ TEST(Engines, ResolvedSpecsComeBackFromTheWire) {
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     const auto resolved = engine->Resolve(parsed->spec, a, diagnosis, nullptr, {});
     ASSERT_TRUE(resolved.ok()) << resolved.status().message();
-    const v1::PreconditionerSpec shown = ToProto(resolved->spec, "");
+    const v1::PreconditionerSpec shown = ToProto(resolved->spec, {});
     EXPECT_EQ(shown.engine(), asked.engine());
     const auto again = ParseSpec(shown, "spec");
     ASSERT_TRUE(again.ok()) << again.status();
-    EXPECT_EQ(ToProto(again->spec, "").DebugString(), shown.DebugString());
+    EXPECT_EQ(ToProto(again->spec, {}).DebugString(), shown.DebugString());
     const auto twice = engine->Resolve(again->spec, a, diagnosis, nullptr, {});
     ASSERT_TRUE(twice.ok());
-    EXPECT_EQ(ToProto(twice->spec, "").DebugString(), shown.DebugString());
+    EXPECT_EQ(ToProto(twice->spec, {}).DebugString(), shown.DebugString());
   }
 }
 

@@ -199,7 +199,7 @@ TEST_F(MemoryBooks, OfSolves) {
   const auto uneven = Prepare(Uneven(raw), {}, kernels::Layout::kCsc);
   const auto by_rows =
       built(kernels::EngineKind::kStaticSpai, uneven, kernels::ScalingMode::kMatching);
-  ASSERT_TRUE(by_rows->scales_rows());
+  ASSERT_EQ(by_rows->form(), kernels::MForm::kScaledRows);
   struct Case {
     const char* what;
     kernels::Method method;
@@ -227,14 +227,14 @@ TEST_F(MemoryBooks, OfSolves) {
       kernels::SolveOptions options{.method = c.method, .rtol = 1e-6, .max_iterations = 60};
       options.m_storage = kernels::Storage::kFp32;
       if (c.m == nullptr) options.m_storage = kernels::Storage::kAuto;
-      const bool scales_rows = c.m != nullptr && c.m->scales_rows();
+      const kernels::MForm form = c.m != nullptr ? c.m->form() : kernels::MForm::kMatrix;
       const auto size = static_cast<size_t>(n_rhs * c.a->n());
       std::vector<double> b(size), x0(size);
       std::minstd_rand random(7);
       for (double& v : b) v = c.scale * (static_cast<double>(random() % 1000) - 500);
       for (double& v : x0) v = c.scale * static_cast<double>(random() % 3);
-      const int64_t nnz_m = c.m ? StoredEntries(c.m->kind(), c.a->n(), c.m->matrix().nnz()) : 0;
-      const int64_t booked = adapter_.SolveHostBytes(*c.a, nnz_m, n_rhs, options, scales_rows);
+      const int64_t nnz_m = c.m ? StoredEntries(c.m->kind(), c.a->n(), c.m->nnz()) : 0;
+      const int64_t booked = adapter_.SolveHostBytes(*c.a, nnz_m, n_rhs, options, form);
       const auto job = Job::Create(
           {.tenant = "t", .kind = v1::JOB_KIND_SOLVE, .matrix = {}, .preconditioner = {}}, {},
           RealClock());

@@ -95,8 +95,8 @@ TEST(OptionsTest, DefaultsOfTheClientAreThoseOfTheKernels) {
     const auto parsed = ParseSpec(internal::ToProto(sent), "spec");
     const auto defaults = ParseSpec(unset, "spec");
     ASSERT_TRUE(parsed.ok() && defaults.ok()) << Name(engine);
-    EXPECT_EQ(ToProto(parsed->spec, "").SerializeAsString(),
-              ToProto(defaults->spec, "").SerializeAsString())
+    EXPECT_EQ(ToProto(parsed->spec, {}).SerializeAsString(),
+              ToProto(defaults->spec, {}).SerializeAsString())
         << Name(engine);
   }
   v1::SolveHeader header;

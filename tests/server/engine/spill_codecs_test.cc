@@ -132,7 +132,7 @@ TEST_F(SpillCodecs, PreconditionersSolveTheSame) {
     entry->kernel = built->preconditioner;
     entry->quality = ToProto(built->quality);
     entry->matrix = "matrices/a";
-    entry->spec = ToProto(spec->spec, "");
+    entry->spec = ToProto(spec->spec, {});
     entry->device = "cpu";
     entry->nnz_a = a->nnz();
     entry->created = RealClock().WallNow();
@@ -153,7 +153,7 @@ TEST_F(SpillCodecs, PreconditionersSolveTheSame) {
     then.clear_host_bytes();
     EXPECT_EQ(now.DebugString(), then.DebugString());
     EXPECT_EQ(got->value->nnz_a, a->nnz());
-    EXPECT_EQ(got->value->kernel->scales_rows(), entry->kernel->scales_rows());
+    EXPECT_EQ(got->value->kernel->form(), entry->kernel->form());
     for (const kernels::Method method : {kernels::Method::kBicgstab, kernels::Method::kGmres}) {
       const kernels::SolveOptions options{.method = method, .rtol = 1e-10};
       const auto want = engine_->Solve(a->csc(), entry->kernel.get(), b, {}, options, {});
