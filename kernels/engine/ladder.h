@@ -36,6 +36,7 @@ namespace spaid::kernels {
 // The rungs there are, from the bottom up.
 enum class RungKind {
   kBottom,  // what AUTO resolves to (auto_engine.cc): Jacobi, or nothing
+  kAmg,     // where the matrix suits it (kernels/amg/suitability.h)
   kMinres,
   kFsai,
   kAfsai,
@@ -130,6 +131,8 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 // Goes on from `solved`, with which the rung `first` ended, until every right-hand side has
 // converged, all rungs were tried, or a right-hand side has had options.max_iterations. Rungs are,
 // where the caller's method allows:
+//   - multigrid, where A is taken to be positive definite or is not symmetric, and suits it, with CG
+//     or BiCGSTAB;
 //   - behind CG, unless A has shown itself indefinite: static FSAI, then FSAI on a pattern that
 //     grows, with CG;
 //   - MINRES, where A is symmetric and not positive definite;
@@ -139,7 +142,7 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 //     where these are predicted to cost more;
 //   - at last what came closest once more, without a watch, by GMRES whose cycles grow.
 // Rungs below `first` come behind those over it, but for a `first` that is the bottom.
-// All but FSAI are of A equilibrated, or matched and scaled, where that changes A
+// All but multigrid and FSAI are of A equilibrated, or matched and scaled, where that changes A
 // (kernels/sparse/scaling.h). Builds run on context.device, solves as LadderCase says. A rung whose
 // build fails, or for which there is no memory, is left with that error. A stop is an outcome, as
 // of Engine::Solve, and ends the ladder. Errors: those of Engine::Solve. Thread-safe.

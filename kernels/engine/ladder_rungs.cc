@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/amg/suitability.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 
@@ -33,6 +34,24 @@ PlannedRung Fsai(RungKind kind, Method method) {
   c.worth = kind == RungKind::kFsai ? kSooner : kLater;
   c.name = kind == RungKind::kFsai ? "static FSAI" : "adaptive FSAI";
   return c;
+}
+
+PlannedRung Amg(Method method) {
+  PlannedRung c;
+  c.kind = RungKind::kAmg;
+  c.spec.engine = EngineKind::kAmg;
+  c.method = method;
+  c.worth = kSooner;
+  c.name = "multigrid";
+  return c;
+}
+
+// What is to be built is to be downloaded as one matrix, too.
+bool MayTryAmg(const LadderCase& c) {
+  const Diagnosis& d = c.diagnosis;
+  return !c.ladder.to_build && d.zero_diagonal.count == 0 &&
+         c.a.values.size() == c.a.row_idx.size() &&
+         SuitsAmg(c.a, std::max(d.max_row_entries, d.max_column_entries));
 }
 
 PlannedRung Minres() {
@@ -96,6 +115,7 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   const bool free = asked == Method::kAuto;
   if (positive) {
     const Method method = free ? Method::kCg : asked;
+    if (MayTryAmg(c)) rungs.push_back(Amg(method));
     rungs.push_back(Fsai(RungKind::kFsai, method));
     rungs.push_back(Fsai(RungKind::kAfsai, method));
   }
@@ -107,6 +127,9 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   if (ForSymmetric(asked)) return rungs;
   const int64_t restart = std::max(c.options.restart, kRestart);
   const Method method = free ? Method::kGmres : asked;
+  if (!c.diagnosis.numerically_symmetric && MayTryAmg(c)) {
+    rungs.push_back(Amg(free ? Method::kBicgstab : asked));
+  }
   rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
   rungs.push_back(
       DynamicSpai(RungKind::kDynamicSpai, 0.3, 10, free ? Method::kIdr : asked, restart));
@@ -141,6 +164,7 @@ void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Cont
 
 bool Fits(const PlannedRung& rung, bool positive) {
   switch (rung.kind) {
+    case RungKind::kAmg:
     case RungKind::kFsai:
     case RungKind::kAfsai:
       return positive || rung.method != Method::kCg;

@@ -30,7 +30,9 @@ std::unique_ptr<InOrder> EngineAdapter::PutInOrder(
   const TimePoint start = options_.clock->Now();
   const int threads = kernels::ResolveThreads(context.threads);
   // Refusals name the caller's indices: of b and x, and of an M asked for in fp32.
-  if ((m != nullptr && options.m_storage == kernels::Storage::kFp32) ||
+  // Parts of multigrid stay as they are.
+  if ((m != nullptr &&
+       (options.m_storage == kernels::Storage::kFp32 || m->form() == kernels::MForm::kParts)) ||
       !kernels::CheckSolveInput(a.n(), a.n(), b, x, options).ok() ||
       !kernels::Reordered::Pays(a.csc(), threads)) {
     return nullptr;

@@ -100,8 +100,10 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
                                    .ladder = {},
                                    .static_spai = prepared.static_spai};
       auto terms = kernels::TermsOf(rung, of);
-      // If something is to be built, what solved without it is of no use.
-      if (terms && solve == nullptr && terms->spec.engine == kernels::EngineKind::kNone) {
+      // If something is to be built, what solved without a matrix M is of no use.
+      if (terms && solve == nullptr &&
+          (terms->spec.engine == kernels::EngineKind::kNone ||
+           kernels::TraitsOf(terms->spec.engine).by_parts)) {
         terms.reset();
         prepared.learned = false;
       }

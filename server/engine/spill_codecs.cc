@@ -140,6 +140,8 @@ absl::StatusOr<SpillValue> DecodeMatrix(const SpillRecord& record, SpillFolder& 
 
 SpillContent EncodePreconditioner(const std::string&, const void* value) {
   const auto& m = *static_cast<const Preconditioner*>(value);
+  if (m.kernel->form() == kernels::MForm::kParts)
+    return {.in_memory_alone = true, .meta = {}, .blobs = {}};
   const std::shared_ptr<const Preconditioner> borrowed(std::shared_ptr<void>(), &m);
   const Rest rest{m.nnz_a, static_cast<int64_t>(m.kernel->kind())};
   SpillContent content;

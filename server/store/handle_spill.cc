@@ -184,6 +184,7 @@ absl::Status HandleTable::SpillNow(const std::string& tenant, const std::string&
     }
   }
   SpillContent content = shared_->options.codec.encode(tenant, value.get());
+  if (content.in_memory_alone) return absl::OkStatus();
   record.meta = std::move(content.meta);
   absl::Status written = spill.Write(std::move(record), content.blobs);
   const std::lock_guard lock(shared_->mutex);

@@ -16,6 +16,7 @@ namespace spaid::server {
 
 // A value as it is written; it borrows from the value.
 struct SpillContent {
+  bool in_memory_alone = false;  // it cannot be written: evicted it is gone, and so after a restart
   std::string meta;
   std::vector<SpillBlob> blobs;
 };

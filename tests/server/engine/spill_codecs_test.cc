@@ -142,6 +142,10 @@ TEST_F(SpillCodecs, PreconditionersSolveTheSame) {
     ASSERT_TRUE(preconditioners_->SpillNow("t", put->handle).ok());
     Open();
     const auto got = preconditioners_->FindOrLoad("t", key);
+    if (kernels::TraitsOf(asked.engine).by_parts) {
+      EXPECT_FALSE(got.has_value()) << "it is in memory alone";
+      continue;
+    }
     ASSERT_TRUE(got.has_value());
     EXPECT_EQ(got->handle, put->handle);
     v1::Preconditioner now = ToProto(*got),

@@ -1,0 +1,24 @@
+// Tells beforehand whether multigrid is worth a try.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/sparse/matrix.h"
+
+namespace spaid::kernels {
+
+// Rows from which on coarsening pays, a row's entries over the mean from which on coarse levels
+// fill up, and the quotient below up to which constants are near-null vectors.
+inline constexpr int64_t kLeastRowsForAmg = 20'000;
+inline constexpr double kMostUnevenForAmg = 16, kMostRayleighForAmg = 0.05;
+
+// cᵀAc / cᵀDc, D the absolute diagonal, of constants for each unknown of a node (DetectBlockSize):
+// the largest; with one unknown a node the least of 1 and D^(-1/2) 1. Small and positive where an
+// elliptic operator is behind A; infinite where a diagonal entry is zero. `a`: square, canonical,
+// with values. O(nnz), one thread. Thread-safe.
+double NearNullRayleigh(const CscView& a);
+
+// By size, `longest` (the entries of the longest row or column) and NearNullRayleigh.
+bool SuitsAmg(const CscView& a, int64_t longest);
+
+}  // namespace spaid::kernels
