@@ -293,10 +293,10 @@ TEST(ScaledSolve, CgDoesNotLookAtRows) {
     const auto x = engine->Solve(a, built.preconditioner.get(), RowSums(a), {}, options, {});
     const auto y = engine->Solve(a, own.preconditioner.get(), RowSums(a), {}, options, {});
     EXPECT_EQ(x->x, y->x);
-    EXPECT_THAT(HostAlone(options, true), HostAlone(options, false));
+    EXPECT_THAT(HostAlone(options, MForm::kScaledRows), HostAlone(options, MForm::kMatrix));
   }
-  EXPECT_THAT(HostAlone({.method = Method::kBicgstab}, true), HasSubstr("rows scaled"));
-  EXPECT_THAT(HostAlone({.method = Method::kBicgstab}, false), IsEmpty());
+  EXPECT_THAT(HostAlone({.method = Method::kBicgstab}, MForm::kScaledRows), HasSubstr("rows scaled"));
+  EXPECT_THAT(HostAlone({.method = Method::kBicgstab}, MForm::kMatrix), IsEmpty());
 }
 
 struct Recorded : ProgressSink {
