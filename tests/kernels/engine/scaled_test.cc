@@ -116,8 +116,8 @@ TEST(ScaledBuild, FiguresAreOfTheCallersMatrix) {
 TEST(ScaledBuild, IsTheEnginesOwnOfTheScaledMatrix) {
   const auto engine = MakeCpuEngine();
   for (const EngineKind kind : EngineKinds()) {
-    if (kind == EngineKind::kAuto || kind == EngineKind::kNone) continue;
     const EngineTraits& traits = TraitsOf(kind);
+    if (kind == EngineKind::kAuto || kind == EngineKind::kNone || traits.by_parts) continue;
     for (const ScalingMode mode :
          {ScalingMode::kEquilibrate, ScalingMode::kMatching, ScalingMode::kAuto}) {
       if (mode == ScalingMode::kMatching && (traits.factored || traits.may_be_diagonal)) continue;
@@ -295,7 +295,8 @@ TEST(ScaledSolve, CgDoesNotLookAtRows) {
     EXPECT_EQ(x->x, y->x);
     EXPECT_THAT(HostAlone(options, MForm::kScaledRows), HostAlone(options, MForm::kMatrix));
   }
-  EXPECT_THAT(HostAlone({.method = Method::kBicgstab}, MForm::kScaledRows), HasSubstr("rows scaled"));
+  EXPECT_THAT(HostAlone({.method = Method::kBicgstab}, MForm::kScaledRows),
+              HasSubstr("rows scaled"));
   EXPECT_THAT(HostAlone({.method = Method::kBicgstab}, MForm::kMatrix), IsEmpty());
 }
 
