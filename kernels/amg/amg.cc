@@ -351,7 +351,8 @@ int64_t HostBytes(const AmgPlan& plan) {
   const auto bytes = [](const auto& array) {
     return static_cast<int64_t>(array.size() * sizeof(array[0]));
   };
-  int64_t all = bytes(plan.grown.col_ptr) + bytes(plan.grown.row_idx);
+  int64_t all =
+      static_cast<int64_t>(sizeof(AmgPlan)) + bytes(plan.grown.col_ptr) + bytes(plan.grown.row_idx);
   for (const AmgPlan::Level& level : plan.levels) {
     all += bytes(level.graph.ptr) + bytes(level.graph.neighbours) + bytes(level.graph.leader) +
            bytes(level.aggregates.of_node) + bytes(level.grown.col_ptr) +

@@ -16,6 +16,8 @@ constexpr double kEntry = 12;  // bytes of an index and a value
 constexpr double kProductEntries =
     4;  // of A P over those of A, where near-null vectors are as many as unknowns
 
+constexpr double kFlops = 20;  // an entry of A, about: A P, R A P and P of all levels
+
 }  // namespace
 
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options) {
@@ -47,7 +49,7 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
   counts.host_bytes = static_cast<int64_t>(
       kEntry * (all + 2 * p + smoother + product) + 4 * (all + 2 * p + product) + 4 * kEntry * nnz +
       8 * rows * 12 + 8 * n * (2 * vectors + 8) + 3 * 8 * coarse);
-  counts.work = {.rows = n, .nnz_a = nnz, .entries = nnz};
+  counts.work = {.rows = n, .nnz_a = nnz, .entries = nnz, .flops = kFlops * nnz};
   return counts;
 }
 

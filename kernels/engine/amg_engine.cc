@@ -9,6 +9,7 @@
 #include "kernels/amg/amg.h"
 #include "kernels/amg/amg_estimate.h"
 #include "kernels/amg/scaling.h"
+#include "kernels/amg/suitability.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/preconditioner_engine.h"
@@ -19,7 +20,7 @@ namespace {
 
 // cᵀÂc / cᵀc over which c is hardly a near-null vector, entries of all levels over A's that are
 // many, and β over which a diagonal smooths badly.
-constexpr double kPoorRayleigh = 0.05, kManyEntries = 2, kPoorDiagonal = 8;
+constexpr double kPoorRayleigh = kMostRayleighForAmg, kManyEntries = 2, kPoorDiagonal = 8;
 
 std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options, bool given) {
   std::vector<std::string> out;
@@ -32,7 +33,8 @@ std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options
                   " times the entries of A: cycles are dear; a larger strength_threshold, or a "
                   "smaller max_growth, makes them cheaper");
   }
-  if (q.near_null_rayleigh > kPoorRayleigh) {
+  // Of a small matrix the boundary is near everywhere, and the quotient large for that.
+  if (q.near_null_rayleigh > kPoorRayleigh && q.levels.front().rows >= kLeastRowsForAmg) {
     out.push_back(std::string(given ? "the near-null vectors are" : "constants are") +
                   " not nearly in A's null space (Rayleigh quotient " +
                   Figure(q.near_null_rayleigh) + " of the scaled A, a good one is under " +
