@@ -69,6 +69,12 @@ struct EnumNames<kernels::CycleKind> {
   static std::string_view Of(kernels::CycleKind value) { return Pick({"v", "w"}, value); }
 };
 template <>
+struct EnumNames<kernels::AmgPartKind> {
+  static std::string_view Of(kernels::AmgPartKind value) {
+    return Pick({"scale", "a", "p", "r", "smoother", "near-null", "coarse-inverse"}, value);
+  }
+};
+template <>
 struct EnumNames<kernels::NullSpaceChoice> {
   static std::string_view Of(kernels::NullSpaceChoice value) {
     return Pick({"auto", "none", "constants", "given"}, value);
@@ -444,6 +450,7 @@ absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view 
 }
 
 v1::EngineKind ToProto(kernels::EngineKind kind) { return EnumOf<v1::EngineKind>(kind); }
+v1::PartKind ToProto(kernels::AmgPartKind kind) { return EnumOf<v1::PartKind>(kind); }
 v1::Method ToProto(kernels::Method method) { return EnumOf<v1::Method>(method); }
 v1::Outcome ToProto(kernels::Outcome outcome) { return EnumOf<v1::Outcome>(outcome); }
 v1::Stage ToProto(kernels::Stage stage) { return EnumOf<v1::Stage>(stage); }
@@ -479,6 +486,21 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
     to.set_scaling_reused(from.scaling_reused);
   }
   to.mutable_warnings()->Assign(from.warnings.begin(), from.warnings.end());
+  return to;
+}
+
+v1::Part ToProto(const kernels::AmgPart& from) {
+  v1::Part to;
+  to.set_level(from.level);
+  to.set_kind(ToProto(from.kind));
+  to.set_rows(from.rows);
+  to.set_columns(from.cols);
+  to.set_nnz(from.nnz);
+  if (from.kind != kernels::AmgPartKind::kSmoother) return to;
+  to.set_smoother(EnumOf<v1::Smoother>(from.smoother));
+  to.set_rho(from.rho);
+  to.set_omega(from.omega);
+  to.mutable_coefficients()->Assign(from.coefficients.begin(), from.coefficients.end());
   return to;
 }
 

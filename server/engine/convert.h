@@ -22,6 +22,8 @@
 #include "spaid/v1/solver.pb.h"
 
 namespace spaid::kernels {
+struct AmgPart;  // kernels/amg/amg.h
+enum class AmgPartKind;
 struct Quality;  // build_result.h
 enum class ThreadStrategy;
 }  // namespace spaid::kernels
@@ -65,6 +67,8 @@ absl::StatusOr<JobLimits> ParseLimits(const v1::JobLimits& limits, std::string_v
 absl::StatusOr<kernels::Layout> ParseLayout(v1::Layout layout, std::string_view field);
 
 v1::EngineKind ToProto(kernels::EngineKind kind);
+v1::PartKind ToProto(kernels::AmgPartKind kind);
+v1::Part ToProto(const kernels::AmgPart& part);
 v1::Precision ToProto(kernels::Storage storage);
 v1::Method ToProto(kernels::Method method);
 v1::Outcome ToProto(kernels::Outcome outcome);

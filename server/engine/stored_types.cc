@@ -3,6 +3,7 @@
 #include <cstring>
 #include <span>
 
+#include "kernels/amg/amg.h"
 #include "kernels/sparse/transpose.h"
 #include "server/engine/convert.h"
 #include "server/engine/spill_codecs.h"
@@ -119,6 +120,9 @@ v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
   proto.set_device(from.device);
   proto.set_device_bytes(from.kernel->device_bytes());
   proto.set_is_factor(from.kernel->is_factor());
+  if (const kernels::AmgHierarchy* hierarchy = from.kernel->hierarchy()) {
+    for (const kernels::AmgPart& part : hierarchy->parts()) *proto.add_parts() = ToProto(part);
+  }
   return proto;
 }
 

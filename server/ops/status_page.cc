@@ -139,12 +139,17 @@ std::string Residual(const Job& job) {
   return absl::StrCat("iteration ", CountText(last.iteration), ": ", ResidualText(last.relative));
 }
 
+// Whether its stage counts levels, those that are made and the next: a build of multigrid does.
+bool InLevels(const Job& job) {
+  return job.stage == "build" && absl::StrContains(job.what, "amg");
+}
+
 std::string RunningRow(const Job& job) {
   const double share = Share(job.done, job.total);
   std::string progress = job.stage.empty() ? std::string("started") : Escaped(job.stage);
   if (job.total > 0) {
     absl::StrAppend(&progress, " <span class=\"soft\">", CountText(job.done), " of ",
-                    CountText(job.total), "</span>");
+                    CountText(job.total), InLevels(job) ? " levels" : "", "</span>");
   }
   absl::StrAppend(&progress, Bar(share, "of this stage"), Small(Residual(job)));
   std::string predicted;

@@ -56,6 +56,16 @@ void Download::Begin(const PartialMatrix::View& view, v1::CscHeader* header) {
   header->set_values_only(values_only_);
 }
 
+void Download::BeginPart(v1::CscHeader* header) {
+  start_ = Clock::now();
+  version_ = 1;
+  chunks_ = ChunkSource::OfMatrix(part_, *part_, type_ == v1::VALUE_TYPE_FLOAT32);
+  header->set_n(part_->n_cols);
+  if (part_->n_rows != part_->n_cols) header->set_rows(part_->n_rows);
+  header->set_nnz(part_->nnz());
+  header->set_value_type(type_);
+}
+
 void Download::AddTo(v1::Timings* timings) const {
   timings->set_download_ms(version_ > 0 ? ToMs(Clock::now() - start_) : 0);
   timings->set_bytes_down(bytes_before_ + chunks_.bytes_down());

@@ -1,5 +1,5 @@
-// Sends M to a client: the header and chunks of M, or of its factor G, in order, as far as M is
-// there. Where its build begins anew another header says so.
+// Sends M to a client: the header and chunks of M, of its factor G, or of a part of it, in order,
+// as far as M is there. Where its build begins anew another header says so.
 //
 //   auto download = std::make_shared<Download>(m, v1::VALUE_TYPE_FLOAT64, known_pattern);
 //   if (download->Comparing(backend, tenant, resume)) return false;   // in the stream's Next
@@ -37,6 +37,10 @@ class Download : public std::enable_shared_from_this<Download> {
   Download(std::shared_ptr<const Preconditioner> stored, v1::ValueType type,
            std::string known_pattern);
 
+  // Sends a part of M, or anything else in CSC.
+  Download(std::shared_ptr<const kernels::CscMatrix> part, v1::ValueType type)
+      : part_(std::move(part)), type_(type) {}
+
   // Calls the task with the stream's mutex held, and sends what there is.
   using Resume = std::function<void(const std::function<void()>& task)>;
   // Returns true while the pattern is compared on an executor, which this begins where it has to:
@@ -48,6 +52,11 @@ class Download : public std::enable_shared_from_this<Download> {
   template <class Response>
   absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)(),
                             int64_t most_bytes, grpc::Slice* lent) {
+    if (part_ != nullptr) {
+      if (version_ > 0) return chunks_.Next(message->mutable_chunk(), most_bytes, lent);
+      BeginPart((message->*header)());
+      return true;
+    }
     absl::StatusOr<bool> filled = false;
     m_->Read([&](const PartialMatrix::View& view) {
       if (view.version == version_) {
@@ -69,11 +78,13 @@ class Download : public std::enable_shared_from_this<Download> {
 
  private:
   void Begin(const PartialMatrix::View& view, v1::CscHeader* header);
+  void BeginPart(v1::CscHeader* header);
   // Notes the digest of the pattern of a version, or that it is shown no more.
   void Compared(int64_t version, const std::optional<Digest>& digest);
 
   std::shared_ptr<const Preconditioner> stored_;  // may be null
   std::shared_ptr<const PartialMatrix> m_;
+  std::shared_ptr<const kernels::CscMatrix> part_;  // in place of m_
   v1::ValueType type_;
   std::string known_pattern_;
   bool comparing_ = false, values_only_ = false;

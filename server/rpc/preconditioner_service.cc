@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/engine/partial_matrix.h"
+#include "server/engine/parts.h"
 #include "server/engine/resolved_build.h"
 #include "server/rpc/download.h"
 #include "server/rpc/kept_jobs.h"
@@ -49,7 +50,13 @@ class BuildStream final
  private:
   absl::Status TakeHeader(const v1::BuildHeader& header) override {
     // The spec is checked now, not after an upload of a gigabyte.
-    RETURN_IF_ERROR(ParseSpec(header.spec(), "header.spec"));
+    ASSIGN_OR_RETURN(const ParsedSpec parsed, ParseSpec(header.spec(), "header.spec"));
+    if (header.stream_result() && kernels::TraitsOf(parsed.spec.engine).by_parts) {
+      return MakeError(absl::StatusCode::kInvalidArgument, reason::kPartNeeded,
+                       "multigrid's M is a cycle and no matrix to be sent; leave stream_result "
+                       "unset, and download its parts by the handle that comes")
+          .Field("header.stream_result");
+    }
     ASSIGN_OR_RETURN(type_, ResultType(header.result_type(), "header.result_type"));
     RETURN_IF_ERROR(CheckKnownPattern(header.known_pattern(), "header.known_pattern"));
     known_pattern_ = header.known_pattern();
@@ -187,7 +194,8 @@ class DownloadStream final
     RETURN_IF_ERROR(CheckKnownPattern(request_.known_pattern(), "known_pattern"));
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Look(caller.tenant, request_.name()));
     tenant_ = caller.tenant;
-    if (found.value != nullptr) {
+    if (found.value != nullptr) RETURN_IF_ERROR(CheckPart(*found.value, request_));
+    if (found.value != nullptr && !request_.has_part()) {
       download_ = std::make_shared<Download>(found.value, type, request_.known_pattern());
       return absl::OkStatus();
     }
@@ -201,16 +209,27 @@ class DownloadStream final
         });
   }
 
-  // On an executor: M is in the spill folder alone.
+  // On an executor: M is in the spill folder alone, or a part of it is to be copied.
   void ReadBack(v1::ValueType type) {
-    auto m = backend_->preconditioners().Load(tenant_, request_.name());
+    auto download = Make(type);
     Section section(this);
-    if (!m.ok()) {
-      EndLocked(m.status());
+    if (!download.ok()) {
+      EndLocked(download.status());
     } else if (!ended_locked()) {
-      download_ = std::make_shared<Download>(m->value, type, request_.known_pattern());
+      download_ = *std::move(download);
     }
     PumpLocked();
+  }
+
+  absl::StatusOr<std::shared_ptr<Download>> Make(v1::ValueType type) {
+    ASSIGN_OR_RETURN(const auto m, backend_->preconditioners().Load(tenant_, request_.name()));
+    RETURN_IF_ERROR(CheckPart(*m.value, request_));
+    if (!request_.has_part()) {
+      return std::make_shared<Download>(m.value, type, request_.known_pattern());
+    }
+    ASSIGN_OR_RETURN(auto part,
+                     CopyPart(backend_->rhs_budget(), tenant_, *m.value, request_.part()));
+    return std::make_shared<Download>(std::move(part), type);
   }
 
   bool Next(v1::DownloadPreconditionerResponse* message) override {
