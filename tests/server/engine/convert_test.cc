@@ -190,7 +190,8 @@ TEST(ParseFsaiTest, ReadsEveryOption) {
   EXPECT_EQ(parsed->spec.fsai.precision, kernels::Precision::kFp32);
   EXPECT_EQ(parsed->spec.fsai.time_budget_ms, 2000.5);
   EXPECT_EQ(parsed->given.handle, "matrices/7");
-  EXPECT_EQ(ToProto(parsed->spec, "matrices/7").SerializeAsString(), adaptive.SerializeAsString());
+  EXPECT_EQ(ToProto(parsed->spec, {.handle = "matrices/7"}).SerializeAsString(),
+            adaptive.SerializeAsString());
   o->set_regrow(true);
   EXPECT_TRUE(ParseSpec(adaptive, "spec")->regrow);
   o->set_regrow(false);

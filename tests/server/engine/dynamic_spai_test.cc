@@ -67,8 +67,9 @@ TEST(ParseDynamicSpai, ReadsEveryOptionAndSaysItAgain) {
   EXPECT_EQ(k.post_filter, 0.1);
   EXPECT_EQ(k.local_solver, kernels::LocalSolver::kQr);
   EXPECT_EQ(parsed->given.handle, "matrices/7");
-  EXPECT_EQ(ToProto(parsed->spec, "matrices/7").SerializeAsString(), spec.SerializeAsString());
-  EXPECT_FALSE(ToProto(parsed->spec, "").has_static_spai());
+  EXPECT_EQ(ToProto(parsed->spec, {.handle = "matrices/7"}).SerializeAsString(),
+            spec.SerializeAsString());
+  EXPECT_FALSE(ToProto(parsed->spec, {}).has_static_spai());
   o->set_regrow(true);
   EXPECT_TRUE(ParseSpec(spec, "spec")->regrow);
 }
