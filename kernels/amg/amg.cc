@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -11,12 +12,12 @@
 #include "kernels/amg/coarse_inverse.h"
 #include "kernels/amg/cycle.h"
 #include "kernels/amg/prolongation.h"
+#include "kernels/amg/shared_matrix.h"
 #include "kernels/amg/smoothers.h"
 #include "kernels/amg/strength.h"
 #include "kernels/amg/tentative.h"
-#include "kernels/base/reasons.h"
 #include "kernels/sparse/products.h"
-#include "kernels/sparse/transpose.h"
+#include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
 namespace {
@@ -55,7 +56,8 @@ class Builder {
                            " rows of the matrix; give the unknowns of a node, or 0 to find out",
                        "node_size");
     }
-    auto scaled = ScaleToUnitDiagonal(a, symmetric, step_);
+    if (from_ != nullptr) made_->rows = from_->rows;
+    auto scaled = ScaleToUnitDiagonal(a, symmetric, made_->rows, step_);
     if (!scaled.ok()) return scaled.status();
     symmetric_ = symmetric;
     block_ = quality_.block_size = options_.block_size;
@@ -64,13 +66,9 @@ class Builder {
                             ? from_->smoother
                             : ChooseSmoother(options_.smoother, symmetric, scaled->beta);
     quality_.reused = from_ != nullptr;
-    *made_ = {.options = options_,
-              .n = a.n_cols,
-              .nnz = a.nnz(),
-              .symmetric = symmetric,
-              .smoother = quality_.smoother,
-              .levels = {},
-              .grown = {}};
+    made_->options = options_;
+    made_->symmetric = symmetric;
+    made_->smoother = quality_.smoother;
     if (options_.hierarchy_precision == Precision::kAuto) {
       options_.hierarchy_precision =
           symmetric || scaled->beta <= kFp32UpTo ? Precision::kFp32 : Precision::kFp64;
@@ -79,11 +77,11 @@ class Builder {
     auto near = MakeNearNull(*scaled, input, block_, step_, &quality_.near_null_rayleigh);
     if (!near.ok()) return near.status();
     near_ = *std::move(near);
-    CscMatrix rows = std::exchange(scaled->rows, {});
+    SharedMatrix rows = std::exchange(scaled->rows, {});
     entries_of_a_ = all_entries_ = rows.nnz();
     for (;;) {
       Report();
-      quality_.levels.push_back({.rows = rows.n_cols, .nnz = rows.nnz()});
+      quality_.levels.push_back({.rows = rows.n(), .nnz = rows.nnz()});
       Result<bool> goes_on = MayCoarsen(rows) ? Coarsen(rows) : false;
       if (!goes_on.ok()) return goes_on.status();
       if (!*goes_on) break;
@@ -93,9 +91,9 @@ class Builder {
   }
 
  private:
-  bool MayCoarsen(const CscView& rows) const {
+  bool MayCoarsen(const SharedMatrix& rows) const {
     if (from_ != nullptr) return levels_.size() < from_->levels.size();
-    return rows.n_cols > options_.max_coarse_size &&
+    return rows.n() > options_.max_coarse_size &&
            static_cast<int>(levels_.size()) + 1 < options_.max_levels;
   }
 
@@ -109,25 +107,29 @@ class Builder {
 
   // Makes coarse_ and a level of `rows`, which goes into it. False: there is nothing coarser, and
   // `rows` stays.
-  Result<bool> Coarsen(CscMatrix& rows) {
+  Result<bool> Coarsen(SharedMatrix& rows) {
     AmgLevelQuality& quality = quality_.levels.back();
-    Result<AmgPlan::Level> decided = Decide(rows);
-    if (!decided.ok()) return decided.status();
-    const Aggregates& aggregates = decided->aggregates;
+    AmgPlan::Level kept;
+    if (from_ != nullptr) kept = from_->levels[levels_.size()];
+    // Vectors of other zeros may have given the level above another P, and this one another A.
+    const bool same_pattern = kept.a == rows.pattern;
+    if (from_ == nullptr) {
+      auto aggregated = Aggregated(rows, &kept);
+      if (!aggregated.ok()) return aggregated.status();
+      if (!*aggregated) return false;
+    }
+    const Aggregates& aggregates = kept.aggregates;
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
-    if (aggregates.count == 0 || static_cast<double>(aggregates.count) >
-                                     kMostAggregates * static_cast<double>(decided->graph.n)) {
-      return false;
-    }
-    auto tentative = MakeTentative(aggregates, near_, block_, step_);
+    auto tentative = MakeTentative(aggregates, near_, block_, step_, kept.tentative);
     if (!tentative.ok()) return tentative.status();
+    kept.tentative = tentative->p.pattern;
     AmgLevel level;
-    Status made = options_.coarsening == Coarsening::kPlainAggregation || decided->guarded
-                      ? Galerkin(rows, CscMatrix(tentative->p), &level)
-                      : SmoothedGalerkin(rows, &*decided, *tentative, &level);
+    Status made = options_.coarsening == Coarsening::kPlainAggregation || kept.guarded
+                      ? Galerkin(rows, tentative->p, kept, &level)
+                      : SmoothedGalerkin(rows, *tentative, kept, &level);
     if (!made.ok()) return made;
-    quality.guarded = decided->guarded;
+    quality.guarded = kept.guarded;
     const double entries = static_cast<double>(all_entries_ + coarse_.nnz());
     if (entries > options_.max_operator_complexity * static_cast<double>(entries_of_a_)) {
       coarse_ = {};
@@ -135,27 +137,24 @@ class Builder {
     }
     all_entries_ += coarse_.nnz();
     quality.nnz_p = level.p.nnz();
-    auto smoother = MakeSmoother(quality_.smoother, rows, symmetric_, options_,
-                                 GrownBefore(decided->grown), step_);
+    if (from_ != nullptr && !same_pattern) ForgetPatternOfA(&kept.smoother);
+    auto smoother =
+        MakeSmoother(quality_.smoother, rows, symmetric_, options_, kept.smoother, step_);
     if (!smoother.ok()) return smoother.status();
     level.smoother = *std::move(smoother);
-    Keep(level.smoother, &decided->grown);
     quality.nnz_smoother = level.smoother.rows.nnz();
+    kept.a = rows.pattern;
     level.a = std::move(rows);
-    levels_.push_back(std::move(level));
-    made_->levels.push_back(*std::move(decided));
-    near_ = std::move(tentative->coarse);
+    level.near_null = std::exchange(near_, std::move(tentative->coarse));
     block_ = near_.count;
+    levels_.push_back(std::move(level));
+    made_->levels.push_back(std::move(kept));
     return true;
   }
 
-  // Strong couplings and aggregates of the level that is `rows`, or those that were.
-  Result<AmgPlan::Level> Decide(const CscView& rows) {
-    AmgPlan::Level level;
-    if (from_ != nullptr) {
-      const AmgPlan::Level& before = from_->levels[levels_.size()];
-      return AmgPlan::Level(before);
-    }
+  // Finds strong couplings and aggregates of the level that is `rows`. False: they are no coarse
+  // level.
+  Result<bool> Aggregated(const SharedMatrix& rows, AmgPlan::Level* kept) {
     auto couplings = Couplings(rows, symmetric_, block_, step_);
     if (!couplings.ok()) return couplings.status();
     auto graph = FindStrong(*couplings, options_.strength_threshold, step_);
@@ -163,74 +162,84 @@ class Builder {
     *couplings = {};
     auto aggregates = Aggregate(*graph, static_cast<int>(levels_.size()), step_);
     if (!aggregates.ok()) return aggregates.status();
-    level.graph = *std::move(graph);
-    level.graph.weights = {};
-    level.aggregates = *std::move(aggregates);
-    return level;
+    graph_ = *std::move(graph);
+    graph_.weights = {};
+    kept->aggregates = *std::move(aggregates);
+    return kept->aggregates.count > 0 && static_cast<double>(kept->aggregates.count) <=
+                                             kMostAggregates * static_cast<double>(graph_.n);
   }
 
-  // G's pattern of the values before, into `view_`; null: there is none.
-  const PatternView* GrownBefore(const Pattern& grown) {
-    if (from_ == nullptr || quality_.smoother != SmootherKind::kAfsai || grown.n_cols == 0)
-      return nullptr;
-    view_ = grown;
-    return &view_;
-  }
-  void Keep(const Smoother& smoother, Pattern* grown) const {
-    if (smoother.kind != SmootherKind::kAfsai || from_ != nullptr) return;
-    *grown = {.n_rows = smoother.rows.n_rows,
-              .n_cols = smoother.rows.n_cols,
-              .col_ptr = smoother.rows.col_ptr,
-              .row_idx = smoother.rows.row_idx};
+  // G's pattern that grew serves other patterns of A, too.
+  void ForgetPatternOfA(KeptSmoother* kept) const {
+    kept->spai = nullptr;
+    if (quality_.smoother == SmootherKind::kFsai) kept->g = nullptr;
   }
 
   // A_c = R A P.
-  Status Galerkin(const CscMatrix& rows, CscMatrix p, AmgLevel* level) {
-    auto ap = Multiply(rows, p, step_, RowOrder::kAsFound);
+  Status Galerkin(const SharedMatrix& rows, SharedMatrix p, AmgPlan::Level& kept, AmgLevel* level) {
+    auto ap = Multiply(rows, p, kept.ap, step_, RowOrder::kAsFound);
     if (!ap.ok()) return ap.status();
-    auto r = Transpose(CscView(p), step_);
+    auto r = Transpose(p, kept.r, step_);
     if (!r.ok()) return r.status();
-    auto coarse = Multiply(*r, *ap, step_);
+    return Coarse(*std::move(r), *ap, std::move(p), kept, level);
+  }
+
+  Status Coarse(SharedMatrix r, const SharedMatrix& ap, SharedMatrix p, AmgPlan::Level& kept,
+                AmgLevel* level) {
+    auto coarse = Multiply(r, ap, kept.coarse, step_);
     if (!coarse.ok()) return coarse.status();
     coarse_ = *std::move(coarse);
     level->p = std::move(p);
-    level->r = *std::move(r);
+    level->r = std::move(r);
     return {};
   }
 
   // The same with the smoothed P, where that does not let A grow too much.
-  Status SmoothedGalerkin(const CscMatrix& rows, AmgPlan::Level* decided,
-                          const Tentative& tentative, AmgLevel* level) {
-    const StrongGraph& graph = decided->graph;
-    const Aggregates& aggregates = decided->aggregates;
-    auto filtered = FilterWeak(rows, graph, aggregates, near_, block_, LeastLeft(), step_);
-    if (!filtered.ok()) return filtered.status();
-    auto smoothed = SmoothProlongation(*filtered, tentative, step_);
+  Status SmoothedGalerkin(const SharedMatrix& rows, const Tentative& tentative,
+                          AmgPlan::Level& kept, AmgLevel* level) {
+    auto smoothed = SmoothedOf(rows, tentative, kept.aggregates, kept.right);
     if (!smoothed.ok()) return smoothed.status();
     quality_.levels.back().rho = smoothed->rho;
-    CscMatrix r;
-    if (symmetric_) {
-      auto transposed = Transpose(CscView(smoothed->p), step_);
-      if (!transposed.ok()) return transposed.status();
-      r = *std::move(transposed);
-    } else {
-      Status made = RestrictionOf(rows, graph, aggregates, tentative, &r);
-      if (!made.ok()) return made;
+    SharedMatrix p = std::move(smoothed->p), of_r;
+    if (!symmetric_) {  // R = (P of Aᵀ)ᵀ
+      auto mirror = Transpose(rows, kept.mirror, step_);
+      if (!mirror.ok()) return mirror.status();
+      smoothed = SmoothedOf(*mirror, tentative, kept.aggregates, kept.left);
+      if (!smoothed.ok()) return smoothed.status();
+      of_r = std::move(smoothed->p);
     }
-    auto ap = Multiply(rows, smoothed->p, step_, RowOrder::kAsFound);
+    auto r = Transpose(symmetric_ ? p : of_r, kept.r, step_);
+    if (!r.ok()) return r.status();
+    of_r = {};
+    auto ap = Multiply(rows, p, kept.ap, step_, RowOrder::kAsFound);
     if (!ap.ok()) return ap.status();
-    auto grows = Grows(r, *ap, rows.nnz());
+    auto grows = Grows(CscView(*r), CscView(*ap), rows.nnz());
     if (!grows.ok()) return grows.status();
     if (*grows) {
-      decided->guarded = true;
-      return Galerkin(rows, CscMatrix(tentative.p), level);
+      kept.guarded = true;
+      kept.right = kept.left = {};
+      kept.mirror = nullptr;
+      return Galerkin(rows, tentative.p, kept, level);
     }
-    auto coarse = Multiply(r, *ap, step_);
-    if (!coarse.ok()) return coarse.status();
-    coarse_ = *std::move(coarse);
-    level->p = std::move(smoothed->p);
-    level->r = std::move(r);
-    return {};
+    return Coarse(*std::move(r), *ap, std::move(p), kept, level);
+  }
+
+  // The smoothed P of `rows`.
+  Result<Smoothed> SmoothedOf(const SharedMatrix& rows, const Tentative& tentative,
+                              const Aggregates& aggregates, AmgPlan::Smoothing& kept) {
+    SharedMatrix filtered;
+    if (kept.filtered != nullptr) {
+      auto again = FilterWeakOn(kept.filtered, rows, near_, block_, LeastLeft(), step_);
+      if (!again.ok()) return again.status();
+      filtered = *std::move(again);
+    } else {
+      auto found = FilterWeak(rows, graph_, aggregates, near_, block_, LeastLeft(), step_);
+      if (!found.ok()) return found.status();
+      filtered = Share(*std::move(found));
+      if (filtered.nnz() == rows.nnz()) filtered.pattern = rows.pattern;  // all are strong
+    }
+    kept.filtered = filtered.pattern;
+    return SmoothProlongation(std::move(filtered), tentative, kept.p, step_);
   }
 
   // Whether A_c would have more entries than max_growth allows; of other values that is known.
@@ -241,23 +250,8 @@ class Builder {
     return static_cast<double>(*entries) > options_.max_growth * static_cast<double>(nnz);
   }
 
-  // R = (P of Aᵀ)ᵀ.
-  Status RestrictionOf(const CscMatrix& rows, const StrongGraph& graph,
-                       const Aggregates& aggregates, const Tentative& tentative, CscMatrix* r) {
-    auto mirror = Transpose(CscView(rows), step_);
-    if (!mirror.ok()) return mirror.status();
-    auto filtered = FilterWeak(*mirror, graph, aggregates, near_, block_, LeastLeft(), step_);
-    if (!filtered.ok()) return filtered.status();
-    auto smoothed = SmoothProlongation(*filtered, tentative, step_);
-    if (!smoothed.ok()) return smoothed.status();
-    auto transposed = Transpose(CscView(smoothed->p), step_);
-    if (!transposed.ok()) return transposed.status();
-    *r = *std::move(transposed);
-    return {};
-  }
-
-  Result<AmgResult> Finish(CscMatrix rows, UnitScaled scaled) {
-    const int64_t n = rows.n_cols;
+  Result<AmgResult> Finish(SharedMatrix rows, UnitScaled scaled) {
+    const int64_t n = rows.n();
     AmgLevel last;
     CoarseInverse inverse;
     if (n <= options_.max_coarse_size) {
@@ -272,15 +266,21 @@ class Builder {
           .At("strength_threshold");
     } else {
       quality_.inverted = false;
+      if (from_ != nullptr) {
+        made_->last = from_->last;
+        if (from_->last_a != rows.pattern) ForgetPatternOfA(&made_->last);
+      }
+      made_->last_a = rows.pattern;
       AmgOptions smoothed = options_;
       smoothed.chebyshev_degree = 4;
       const SmootherKind kind = symmetric_ ? SmootherKind::kChebyshev : quality_.smoother;
-      auto smoother = MakeSmoother(kind, rows, symmetric_, smoothed, nullptr, step_);
+      auto smoother = MakeSmoother(kind, rows, symmetric_, smoothed, made_->last, step_);
       if (!smoother.ok()) return smoother.status();
       last.smoother = *std::move(smoother);
       quality_.levels.back().nnz_smoother = last.smoother.rows.nnz();
     }
     last.a = std::move(rows);
+    last.near_null = std::move(near_);
     if (inverse.n > 0)
       last.smoother.kind = SmootherKind::kChebyshev;  // none: its level is not scaled
     levels_.push_back(std::move(last));
@@ -304,13 +304,13 @@ class Builder {
   AmgOptions options_;
   const AmgPlan* const from_;  // null: nothing is decided yet
   std::shared_ptr<AmgPlan> made_ = std::make_shared<AmgPlan>();
-  PatternView view_;
   const Context& context_;
   Context step_;
   bool symmetric_ = false;
   int block_ = 1;
   NearNull near_;
-  CscMatrix coarse_;
+  StrongGraph graph_;  // of the level at hand
+  SharedMatrix coarse_;
   int64_t entries_of_a_ = 0, all_entries_ = 0;
   std::vector<AmgLevel> levels_;
   AmgQuality quality_;
@@ -338,6 +338,26 @@ std::string_view Name(SmootherKind kind) {
   return "unknown";
 }
 
+std::string_view Name(AmgPartKind kind) {
+  switch (kind) {
+    case AmgPartKind::kScale:
+      return "scale";
+    case AmgPartKind::kA:
+      return "A";
+    case AmgPartKind::kP:
+      return "P";
+    case AmgPartKind::kR:
+      return "R";
+    case AmgPartKind::kSmoother:
+      return "smoother";
+    case AmgPartKind::kNearNull:
+      return "near-null";
+    case AmgPartKind::kCoarseInverse:
+      return "coarse-inverse";
+  }
+  return "unknown";
+}
+
 Status CheckAmgOptions(const AmgOptions& options) {
   if (options.pre_sweeps == 0 && options.post_sweeps == 0) {
     return BadOption(
@@ -351,13 +371,33 @@ int64_t HostBytes(const AmgPlan& plan) {
   const auto bytes = [](const auto& array) {
     return static_cast<int64_t>(array.size() * sizeof(array[0]));
   };
-  int64_t all =
-      static_cast<int64_t>(sizeof(AmgPlan)) + bytes(plan.grown.col_ptr) + bytes(plan.grown.row_idx);
+  std::set<const void*> seen;  // levels share patterns
+  int64_t all = static_cast<int64_t>(sizeof(AmgPlan));
+  const auto add = [&](const SharedPattern& pattern) {
+    if (pattern == nullptr || !seen.insert(pattern.get()).second) return;
+    all += bytes(pattern->col_ptr) + bytes(pattern->row_idx);
+  };
+  const auto add_transpose = [&](const KeptTranspose& kept) {
+    if (kept == nullptr || !seen.insert(kept.get()).second) return;
+    add(kept->of), add(kept->transpose);
+    all += bytes(kept->from);
+  };
+  const auto add_smoother = [&](const KeptSmoother& kept) {
+    add(kept.g), add_transpose(kept.transpose);
+    if (kept.spai != nullptr) all += Counts(*kept.spai).plan_bytes;
+  };
+  const auto add_smoothing = [&](const AmgPlan::Smoothing& kept) {
+    add(kept.filtered), add(kept.p.whole.product), add(kept.p.cut);
+  };
+  add(plan.rows.pattern), add_transpose(plan.rows.by_rows);
   for (const AmgPlan::Level& level : plan.levels) {
-    all += bytes(level.graph.ptr) + bytes(level.graph.neighbours) + bytes(level.graph.leader) +
-           bytes(level.aggregates.of_node) + bytes(level.grown.col_ptr) +
-           bytes(level.grown.row_idx);
+    all += bytes(level.aggregates.of_node);
+    add(level.a), add(level.tentative), add(level.ap.product), add(level.coarse.product);
+    add_smoothing(level.right), add_smoothing(level.left);
+    add_transpose(level.mirror), add_transpose(level.r);
+    add_smoother(level.smoother);
   }
+  add(plan.last_a), add_smoother(plan.last);
   return all;
 }
 
@@ -370,12 +410,6 @@ Result<AmgResult> BuildAmg(const CscView& a, bool symmetric, const NearNullInput
 
 Result<AmgResult> RebuildAmg(std::shared_ptr<const AmgPlan> plan, const CscView& a,
                              const NearNullInput& near_null, const Context& context) {
-  if (a.n_cols != plan->n || a.nnz() != plan->nnz) {
-    return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
-                  "the plan of multigrid is of a matrix with " + std::to_string(plan->nnz) +
-                      " entries in " + std::to_string(plan->n) + " columns; this one has " +
-                      std::to_string(a.nnz()) + " in " + std::to_string(a.n_cols));
-  }
   return GuardMemory("multigrid", [&]() -> Result<AmgResult> {
     auto built = Builder(plan->options, plan.get(), context).Build(a, plan->symmetric, near_null);
     if (built.ok()) built->plan = std::move(plan);

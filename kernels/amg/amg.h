@@ -134,17 +134,43 @@ struct AmgQuality {
   }
 };
 
+// What a hierarchy is made of: kScale n x 2, columns `in` and `out`; kSmoother a diagonal, G or M.
+enum class AmgPartKind { kScale, kA, kP, kR, kSmoother, kNearNull, kCoarseInverse };
+
+std::string_view Name(AmgPartKind kind);
+
+struct AmgPart {
+  int level = 0;
+  AmgPartKind kind = AmgPartKind::kA;
+  int64_t rows = 0, cols = 0, nnz = 0;
+  // Of kSmoother: x += S (r - A x), with S the diagonal; ω GᵀG of the FSAIs; M of kStaticSpai (Mᵀ
+  // behind the coarse level, where A is symmetric). kChebyshev, with the diagonal D⁻¹ and a β for
+  // each degree: d = 4/(3ρ) D⁻¹r; for i = 1 …: x += β_i d, and but for the last r -= A d,
+  // d = (2i-1)/(2i+3) d + (8i+4)/((2i+3)ρ) D⁻¹r.
+  SmootherKind smoother = SmootherKind::kAuto;
+  double rho = 0, omega = 1;
+  std::vector<double> coefficients = {};
+};
+
 // Immutable but for spare vectors; thread-safe.
 class AmgHierarchy : public LinearOperator {
  public:
+  // In the order of a cycle's way down. z = out ∘ cycle(in ∘ r); a level that is inverted has no A,
+  // others smooth, x += P cycle(R (r - A x)), and smooth again; the last, where it is not inverted,
+  // smooths twice.
+  virtual std::vector<AmgPart> parts() const = 0;
+  // A copy by columns, canonical, in fp64, of what the cycle has in its precision. Errors:
+  // INVALID_ARGUMENT/NO_SUCH_PART; RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+  virtual Result<CscMatrix> Part(int level, AmgPartKind kind) const = 0;
   virtual int64_t host_bytes() const = 0;
   virtual int64_t nnz() const = 0;     // entries of all its matrices
   virtual bool symmetric() const = 0;  // M is symmetric positive definite: for CG
 };
 
-// All that was decided from the first values, and serves others on the pattern: strong couplings,
-// aggregates, guards, patterns that smoothers grew. Immutable; thread-safe.
+// All that was decided from the first values, and serves others on the pattern: aggregates, guards,
+// the patterns of all matrices, those that smoothers grew. Immutable; thread-safe.
 struct AmgPlan;  // amg_plan.h
+// Of all that it holds; those patterns that hierarchies share with it count there, too.
 int64_t HostBytes(const AmgPlan& plan);
 
 struct AmgResult {

@@ -6,24 +6,37 @@
 
 #include "kernels/amg/aggregation.h"
 #include "kernels/amg/amg.h"
-#include "kernels/amg/strength.h"
-#include "kernels/sparse/matrix.h"
+#include "kernels/amg/prolongation.h"
+#include "kernels/amg/scaling.h"
+#include "kernels/amg/shared_matrix.h"
+#include "kernels/amg/smoothers.h"
 
 namespace spaid::kernels {
 
 struct AmgPlan {
+  // P, or P of Aᵀ, of which R is the transpose.
+  struct Smoothing {
+    SharedPattern filtered;
+    KeptProlongation p;
+  };
   struct Level {
-    StrongGraph graph;  // without weights
+    SharedPattern a;  // by rows
     Aggregates aggregates;
     bool guarded = false;
-    Pattern grown;  // of G, by rows, where the smoother grew it
+    SharedPattern tentative;
+    Smoothing right, left;  // left: where A is not symmetric; neither where P is the tentative one
+    KeptTranspose mirror;   // of A, where `left` is
+    KeptTranspose r;
+    KeptProduct ap, coarse;
+    KeptSmoother smoother;
   };
   AmgOptions options;
-  int64_t n = 0, nnz = 0;
   bool symmetric = false;
   SmootherKind smoother = SmootherKind::kL1Jacobi;
+  KeptRows rows;
   std::vector<Level> levels;  // but for the last
-  Pattern grown;              // of the last, where it is smoothed by what grows
+  SharedPattern last_a;       // the last, where it is smoothed
+  KeptSmoother last;
 };
 
 }  // namespace spaid::kernels

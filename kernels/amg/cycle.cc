@@ -4,109 +4,19 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <mutex>
 #include <span>
 #include <string>
 #include <utility>
 
-#include "kernels/base/hot_kernel.h"
+#include "kernels/amg/cycle_rows.h"
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/make_rows.h"
 
 namespace spaid::kernels {
 namespace {
 
-// Entries and rows of one block, and from which on a second thread is worth its waking.
-constexpr int64_t kBlockWork = 16384;
-constexpr int64_t kSerialWork = 3 * kBlockWork;
-
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
-
-// A matrix by rows as the cycle has it.
-template <class Value>
-struct Rows {
-  int64_t n = 0;
-  Array<int64_t> ptr;
-  Array<int32_t> column;
-  Array<Value> value;
-  std::vector<int64_t> block;  // first rows of blocks of equal work, and the end
-
-  bool empty() const { return n == 0; }
-  int64_t nnz() const { return static_cast<int64_t>(column.size()); }
-  int64_t bytes() const {
-    return 8 * static_cast<int64_t>(ptr.size()) + nnz() * static_cast<int64_t>(4 + sizeof(Value));
-  }
-};
-
-// left_i a_ij right_j; an empty factor is ones.
-template <class Value>
-Rows<Value> LayOut(CscMatrix&& from, const Array<double>& left, const Array<double>& right,
-                   int threads) {
-  Rows<Value> rows;
-  rows.n = from.n_cols;
-  rows.ptr = std::move(from.col_ptr);
-  rows.column = std::move(from.row_idx);
-  rows.value.resize(rows.column.size());
-  ParallelFor(rows.n, kRowsOfOneThread, threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      for (int64_t p = rows.ptr[Z(i)]; p < rows.ptr[Z(i) + 1]; ++p) {
-        double value = from.values[Z(p)];
-        if (!left.empty()) value *= left[Z(i)];
-        if (!right.empty()) value *= right[Z(rows.column[Z(p)])];
-        rows.value[Z(p)] = static_cast<Value>(value);
-      }
-    }
-  });
-  from.values = {};
-  rows.block.push_back(0);
-  int64_t work = 0;
-  for (int64_t i = 0; i < rows.n; ++i) {
-    work += 1 + rows.ptr[Z(i) + 1] - rows.ptr[Z(i)];
-    if (work >= kBlockWork || i + 1 == rows.n) rows.block.push_back(i + 1), work = 0;
-  }
-  return rows;
-}
-
-template <class Value>
-SPAID_INLINE Value RowProduct(const Rows<Value>& a, int64_t i, const Value* x) {
-  const int64_t end = a.ptr[Z(i) + 1];
-  Value s0 = 0, s1 = 0;
-  int64_t p = a.ptr[Z(i)];
-  for (; p + 2 <= end; p += 2) {
-    s0 += a.value[Z(p)] * x[a.column[Z(p)]];
-    s1 += a.value[Z(p) + 1] * x[a.column[Z(p) + 1]];
-  }
-  if (p < end) s0 += a.value[Z(p)] * x[a.column[Z(p)]];
-  return s0 + s1;
-}
-
-// The passes of a cycle over the rows [begin, end) of a matrix.
-SPAID_HOT_KERNEL void Product(const Rows<float>& a, int64_t begin, int64_t end, const float* x,
-                              float* y) {
-  for (int64_t i = begin; i < end; ++i) y[i] = RowProduct(a, i, x);
-}
-SPAID_HOT_KERNEL void Product(const Rows<double>& a, int64_t begin, int64_t end, const double* x,
-                              double* y) {
-  for (int64_t i = begin; i < end; ++i) y[i] = RowProduct(a, i, x);
-}
-// y = r - A x.
-SPAID_HOT_KERNEL void Residual(const Rows<float>& a, int64_t begin, int64_t end, const float* r,
-                               const float* x, float* y) {
-  for (int64_t i = begin; i < end; ++i) y[i] = r[i] - RowProduct(a, i, x);
-}
-SPAID_HOT_KERNEL void Residual(const Rows<double>& a, int64_t begin, int64_t end, const double* r,
-                               const double* x, double* y) {
-  for (int64_t i = begin; i < end; ++i) y[i] = r[i] - RowProduct(a, i, x);
-}
-
-// body(begin, end) over all rows of `a`.
-template <class Value, class Body>
-void Over(const Rows<Value>& a, int threads, const Body& body) {
-  if (threads <= 1 || a.nnz() + a.n < kSerialWork) return body(0, a.n);
-  ParallelFor(static_cast<int64_t>(a.block.size()) - 1, 1, threads,
-              [&](int64_t begin, int64_t end, int) { body(a.block[Z(begin)], a.block[Z(end)]); });
-}
 
 template <class Value>
 class Cycle final : public AmgHierarchy {
@@ -121,6 +31,8 @@ class Cycle final : public AmgHierarchy {
     Vector diagonal;    // of kChebyshev
     std::vector<double> coefficients;
     double rho = 1, omega = 1;
+    Vector left, right;  // a is left A right; empty: ones
+    NearNull near_null;
   };
 
   Cycle(std::vector<Level> levels, Vector inverse, Array<double> in, Array<double> out,
@@ -180,12 +92,59 @@ class Cycle final : public AmgHierarchy {
     return entries;
   }
 
+  std::vector<AmgPart> parts() const override {
+    std::vector<AmgPart> all = {{.level = 0, .kind = AmgPartKind::kScale, .rows = n(), .cols = 2}};
+    all[0].nnz = 2 * n();
+    for (size_t l = 0; l < levels_.size(); ++l) {
+      const Level& level = levels_[l];
+      const auto add = [&](AmgPartKind kind, int64_t rows, int64_t cols, int64_t nnz) {
+        all.push_back(
+            {.level = static_cast<int>(l), .kind = kind, .rows = rows, .cols = cols, .nnz = nnz});
+      };
+      if (!level.a.empty()) add(AmgPartKind::kA, level.n, level.n, level.a.nnz());
+      if (!level.p.empty()) {
+        const int64_t below = level.r.n;
+        add(AmgPartKind::kP, level.n, below, level.p.nnz());
+        add(AmgPartKind::kR, below, level.n, level.r.nnz());
+      }
+      if (!level.a.empty()) {
+        add(AmgPartKind::kSmoother, level.n, level.n, level.s.empty() ? level.n : level.s.nnz());
+        all.back().smoother = level.kind;
+        all.back().rho = level.rho;
+        all.back().omega = level.omega;
+        all.back().coefficients = level.coefficients;
+      } else {
+        add(AmgPartKind::kCoarseInverse, level.n, level.n, level.n * level.n);
+      }
+      const int64_t vectors = level.near_null.count;
+      add(AmgPartKind::kNearNull, level.n, vectors, level.n * vectors);
+    }
+    return all;
+  }
+
+  Result<CscMatrix> Part(int l, AmgPartKind kind) const override {
+    for (const AmgPart& part : parts()) {
+      if (part.level != l || part.kind != kind) continue;
+      return GuardMemory("a part of the hierarchy", [&] { return MakePart(part); });
+    }
+    return Status(StatusCode::kInvalidArgument, "NO_SUCH_PART",
+                  "the hierarchy has no part " + std::string(Name(kind)) + " of level " +
+                      std::to_string(l) + " of " + std::to_string(levels_.size()) +
+                      "; take one of those that it lists")
+        .At("part", l);
+  }
+
   int64_t host_bytes() const override {
     int64_t bytes = static_cast<int64_t>(inverse_.size() * sizeof(Value)) +
                     16 * static_cast<int64_t>(in_.size());
     for (const Level& level : levels_) {
-      bytes += level.a.bytes() + level.p.bytes() + level.r.bytes() + level.s.bytes() +
-               level.st.bytes() + 6 * level.n * static_cast<int64_t>(sizeof(Value));
+      for (const auto* rows : {&level.a, &level.p, &level.r, &level.s, &level.st}) {
+        bytes += rows->bytes();
+      }
+      const size_t vectors =
+          level.diagonal.size() + level.left.size() + level.right.size() + 5 * Z(level.n);
+      bytes += static_cast<int64_t>(vectors * sizeof(Value) +
+                                    level.near_null.values.size() * sizeof(double));
     }
     return bytes;
   }
@@ -214,6 +173,44 @@ class Cycle final : public AmgHierarchy {
     }
     return work;
   }
+  Result<CscMatrix> MakePart(const AmgPart& part) const {
+    const Level& level = levels_[Z(part.level)];
+    const auto dense = [&](const auto& element) {
+      return DenseColumns(part.rows, part.cols, element);
+    };
+    switch (part.kind) {
+      case AmgPartKind::kA:
+        return Columns(level.a, level.n, level.left, level.right);
+      case AmgPartKind::kP:
+        return Columns(level.p, part.cols, Inverse(level.right), levels_[Z(part.level) + 1].right);
+      case AmgPartKind::kR:
+        return Columns(level.r, part.cols, levels_[Z(part.level) + 1].left, Inverse(level.left));
+      case AmgPartKind::kSmoother:
+        if (!level.s.empty()) return Columns(level.s, level.n, Vector(), Vector());
+        return DiagonalMatrix(level.n, [&](int64_t i) {
+          if (level.kind == SmootherKind::kChebyshev)
+            return static_cast<double>(level.diagonal[Z(i)]);
+          const auto left = static_cast<double>(level.left[Z(i)]);
+          return level.right.empty() ? left : left * static_cast<double>(level.right[Z(i)]);
+        });
+      case AmgPartKind::kCoarseInverse:
+        return dense([&](int64_t i, int64_t j) {
+          return static_cast<double>(inverse_[Z(i * level.n + j)]);
+        });
+      case AmgPartKind::kNearNull:
+        return dense([&](int64_t i, int64_t j) {
+          return level.near_null.ones() ? 1.0 : level.near_null.values[Z(j * level.n + i)];
+        });
+      case AmgPartKind::kScale:
+        break;
+    }
+    return dense([&](int64_t i, int64_t j) {
+      const Vector& factor = j == 0 ? level.left : level.right;
+      return (j == 0 ? in_ : out_)[Z(i)] /
+             (factor.empty() ? 1.0 : static_cast<double>(factor[Z(i)]));
+    });
+  }
+
   void Give(std::unique_ptr<Work> work) const {
     const std::lock_guard lock(mutex_);
     spare_.push_back(std::move(work));
@@ -375,12 +372,6 @@ struct Scales {
   Array<double> left, right;
 };
 
-Array<double> Inverted(const Array<double>& of) {
-  Array<double> inverse(of.size());
-  for (size_t i = 0; i < of.size(); ++i) inverse[i] = of[i] != 0 ? 1 / of[i] : 0;
-  return inverse;
-}
-
 template <class Value>
 Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, CoarseInverse inverse,
                                                  UnitScaled a, const AmgOptions& options,
@@ -391,7 +382,7 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
   const Scales top = above;
   for (size_t l = 0; l < from.size(); ++l) {
     typename Cycle<Value>::Level level;
-    level.n = from[l].a.n_cols;
+    level.n = from[l].a.n();
     level.kind = from[l].smoother.kind;
     level.rho = from[l].smoother.rho;
     level.omega = from[l].smoother.omega;
@@ -399,21 +390,22 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
     const Scales below(from[std::min(l + 1, from.size() - 1)].smoother, a.symmetric);
     if (l + 1 < from.size()) {
       // Between scaled unknowns, and scaled residuals.
-      level.p = LayOut<Value>(std::move(from[l].p), Inverted(above.right), below.right, threads);
-      level.r = LayOut<Value>(std::move(from[l].r), below.left, Inverted(above.left), threads);
+      level.p = LayOut<Value>(std::move(from[l].p), Inverse(above.right), below.right, threads);
+      level.r = LayOut<Value>(std::move(from[l].r), below.left, Inverse(above.left), threads);
     }
     if (l + 1 < from.size() || inverse.n == 0) {
       level.a = LayOut<Value>(std::move(from[l].a), above.left, above.right, threads);
     }
     level.s = LayOut<Value>(std::move(from[l].smoother.rows), {}, {}, threads);
     level.st = LayOut<Value>(std::move(from[l].smoother.transposed), {}, {}, threads);
+    level.left = Rounded<Value>(above.left);
+    level.right = Rounded<Value>(above.right);
+    level.near_null = std::move(from[l].near_null);
     if (level.kind == SmootherKind::kChebyshev) {
-      for (const double d : from[l].smoother.diagonal)
-        level.diagonal.push_back(static_cast<Value>(d));
+      level.diagonal = Rounded<Value>(from[l].smoother.diagonal);
     }
     for (const Rows<Value>* rows : {&level.a, &level.p, &level.r, &level.s, &level.st}) {
-      if (std::any_of(rows->value.begin(), rows->value.end(),
-                      [](Value v) { return !std::isfinite(v); })) {
+      if (!AllFinite(*rows, threads)) {
         return Status(StatusCode::kFailedPrecondition, "FLOAT32_OVERFLOW",
                       "values of level " + std::to_string(l) +
                           " of the hierarchy are beyond the range of its precision; take "
@@ -424,8 +416,7 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
     levels.push_back(std::move(level));
     above = below;
   }
-  typename Cycle<Value>::Vector dense(inverse.rows.size());
-  for (size_t p = 0; p < dense.size(); ++p) dense[p] = static_cast<Value>(inverse.rows[p]);
+  auto dense = Rounded<Value>(inverse.rows);
   // r̂ = left S r, z = sign S right ẑ.
   Array<double> in(Z(levels.front().n)), out(in.size());
   for (size_t i = 0; i < in.size(); ++i) {

@@ -1,6 +1,7 @@
 #include "kernels/amg/prolongation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -72,39 +73,121 @@ class StrongRow {
   int32_t leader_ = -1;
 };
 
+// The same by a row of a filtered matrix.
+class KeptRow {
+ public:
+  KeptRow(std::span<const int32_t> columns, int block) : columns_(columns), block_(block) {}
+  bool Stays(int32_t other) {
+    while (at_ < columns_.size() && columns_[at_] / block_ < other) ++at_;
+    return at_ < columns_.size() && columns_[at_] / block_ == other;
+  }
+
+ private:
+  std::span<const int32_t> columns_;
+  size_t at_ = 0;
+  int32_t block_;
+};
+
+struct WholeRow {
+  bool Stays(int32_t) const { return true; }
+};
+
+// A row of D_F⁻¹ A_F.
+class FilteredRow {
+ public:
+  FilteredRow(const CscView& a, const NearNull& near_null, int block, double least_left)
+      : a_(a),
+        near_null_(near_null),
+        block_(block),
+        least_left_(least_left),
+        lump_(block == 1 && near_null.count == 1) {}
+
+  // visit(column, value), ascending. `strong()`: a StrongRow or KeptRow at its beginning.
+  template <class Strong, class VisitEntry>
+  void Visit(int64_t i, const Strong& strong, const VisitEntry& visit) const {
+    const auto columns = a_.column(i);
+    const auto values = a_.column_values(i);
+    const auto node = static_cast<int32_t>(i / block_);
+    double diagonal = 0, weak = 0;
+    auto row = strong();
+    for (size_t p = 0; p < columns.size(); ++p) {
+      if (columns[p] == i) {
+        diagonal = values[p];
+      } else if (lump_ && Near(i) != 0 && !row.Stays(columns[p])) {
+        weak += values[p] * (Near(columns[p]) / Near(i));
+      }
+    }
+    row = strong();
+    const double lumped = diagonal + weak;
+    const double of_row = lumped / diagonal >= least_left_ ? lumped : diagonal;
+    for (size_t p = 0; p < columns.size(); ++p) {
+      const int32_t other = block_ == 1 ? columns[p] : columns[p] / block_;
+      if (columns[p] == i) {
+        visit(columns[p], 1);
+      } else if (other == node || row.Stays(other)) {
+        visit(columns[p], values[p] / of_row);
+      }
+    }
+  }
+
+ private:
+  double Near(int64_t i) const { return near_null_.ones() ? 1.0 : near_null_.values[Z(i)]; }
+
+  const CscView a_;
+  const NearNull& near_null_;
+  const int32_t block_;
+  const double least_left_;
+  const bool lump_;
+};
+
 }  // namespace
 
 Result<CscMatrix> FilterWeak(const CscView& a, const StrongGraph& graph,
                              const Aggregates& aggregates, const NearNull& near_null, int block,
                              double least_left, const Context& context) {
-  const bool lump = block == 1 && near_null.count == 1;
-  const auto near = [&](int64_t i) { return near_null.ones() ? 1.0 : near_null.values[Z(i)]; };
+  const FilteredRow row(a, near_null, block, least_left);
   return MakeRows(a.n_cols, a.n_cols, context, "the filtered matrix",
                   [&](int64_t i, RowSink& sink, int) {
-                    const auto columns = a.column(i);
-                    const auto values = a.column_values(i);
-                    const int64_t node = i / block;
-                    double diagonal = 0, weak = 0;
-                    StrongRow strong(graph, aggregates, node);
-                    for (size_t p = 0; p < columns.size(); ++p) {
-                      if (columns[p] == i) {
-                        diagonal = values[p];
-                      } else if (lump && near(i) != 0 && !strong.Stays(columns[p])) {
-                        weak += values[p] * (near(columns[p]) / near(i));
-                      }
-                    }
-                    strong = StrongRow(graph, aggregates, node);
-                    const double lumped = diagonal + weak;
-                    const double of_row = lumped / diagonal >= least_left ? lumped : diagonal;
-                    for (size_t p = 0; p < columns.size(); ++p) {
-                      const int32_t other = columns[p] / block;
-                      if (columns[p] == i) {
-                        sink.Add(columns[p], 1);
-                      } else if (other == node || strong.Stays(other)) {
-                        sink.Add(columns[p], values[p] / of_row);
-                      }
-                    }
+                    row.Visit(
+                        i, [&] { return StrongRow(graph, aggregates, i / block); },
+                        [&](int32_t j, double value) { sink.Add(j, value); });
                   });
+}
+
+Result<SharedMatrix> FilterWeakOn(const SharedPattern& filtered, const CscView& a,
+                                  const NearNull& near_null, int block, double least_left,
+                                  const Context& context) {
+  const FilteredRow row(a, near_null, block, least_left);
+  const auto kept = [&](int64_t i) { return KeptRow(PatternView(*filtered).column(i), block); };
+  return GuardMemory("the filtered matrix", [&]() -> Result<SharedMatrix> {
+    SharedMatrix made{.pattern = filtered, .values = Array<double>(filtered->row_idx.size())};
+    std::atomic<bool> fits{true};
+    ForRows(a.n_cols, context, [&](int64_t i) {
+      int64_t at = filtered->col_ptr[Z(i)];
+      const int64_t end = filtered->col_ptr[Z(i) + 1];
+      bool same = true;
+      const auto fill = [&](int32_t j, double value) {
+        same = same && at < end && filtered->row_idx[Z(at)] == j;
+        if (same) made.values[Z(at++)] = value;
+      };
+      if (end - at == a.col_ptr[Z(i) + 1] - a.col_ptr[Z(i)]) {
+        row.Visit(
+            i, [] { return WholeRow(); }, fill);
+      } else {
+        row.Visit(
+            i, [&] { return kept(i); }, fill);
+      }
+      if (!same || at != end) fits.store(false, std::memory_order_relaxed);
+    });
+    if (fits) return made;
+    auto anew = MakeRows(
+        a.n_cols, a.n_cols, context, "the filtered matrix", [&](int64_t i, RowSink& sink, int) {
+          row.Visit(
+              i, [&] { return kept(i); }, [&](int32_t j, double value) { sink.Add(j, value); });
+        });
+    if (!anew.ok()) return anew.status();
+    return Share(*std::move(anew));
+  });
 }
 
 double SpectralBound(const CscView& rows, double tight, int steps, const Context& context) {
@@ -132,10 +215,12 @@ double SpectralBound(const CscView& rows, double tight, int steps, const Context
 
 namespace {
 
-// Leaves the largest aggregates of a row. `size` columns each.
+// Leaves some aggregates of a row. `size` columns each.
 class Truncation {
  public:
   Truncation(const NearNull& coarse) : coarse_(coarse), size_(coarse.count) {}
+
+  // The largest.
   void Add(std::span<const int32_t> columns, std::span<const double> values, RowSink& sink) const {
     std::vector<std::pair<double, int32_t>>
         groups;  // minus the norm, aggregate: ties to the lower one
@@ -158,57 +243,97 @@ class Truncation {
     const auto stays = [&](int32_t column) {
       return std::binary_search(kept.begin(), kept.end(), column / size_);
     };
+    const double scale = Scale(columns, values, stays);
+    for (size_t p = 0; p < columns.size(); ++p) {
+      if (stays(columns[p])) sink.Add(columns[p], values[p] * scale);
+    }
+  }
+
+  // Those of `kept`, some of the columns.
+  void Fill(std::span<const int32_t> columns, std::span<const double> values,
+            std::span<const int32_t> kept, double* to) const {
+    if (kept.size() == columns.size()) {
+      std::copy(values.begin(), values.end(), to);
+      return;
+    }
+    const double scale = Scale(columns, values, [&](int32_t column) {
+      return std::binary_search(kept.begin(), kept.end(), column);
+    });
+    for (size_t p = 0, q = 0; q < kept.size(); ++p) {
+      if (columns[p] == kept[q]) to[q++] = values[p] * scale;
+    }
+  }
+
+ private:
+  // By which the columns that stay are multiplied.
+  template <class Stays>
+  double Scale(std::span<const int32_t> columns, std::span<const double> values,
+               const Stays& stays) const {
     double all = 0, left = 0;
     for (size_t p = 0; p < columns.size(); ++p) {
       const double part = values[p] * (coarse_.ones() ? 1.0 : coarse_.values[Z(columns[p])]);
       all += part;
       if (stays(columns[p])) left += part;
     }
-    const double scale = size_ == 1 && left != 0 && all / left > 0 ? all / left : 1;
-    for (size_t p = 0; p < columns.size(); ++p) {
-      if (stays(columns[p])) sink.Add(columns[p], values[p] * scale);
-    }
+    return size_ == 1 && left != 0 && all / left > 0 ? all / left : 1;
   }
 
- private:
   const NearNull& coarse_;
   const int32_t size_;
 };
 
+bool HasLongRows(const PatternView& p, int count) {
+  const auto most = static_cast<int64_t>(kMostAggregates) * count;
+  for (int64_t i = 0; i < p.n_cols; ++i) {
+    if (p.col_ptr[Z(i) + 1] - p.col_ptr[Z(i)] > most) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-Result<Smoothed> SmoothProlongation(const CscView& filtered, const Tentative& tentative,
-                                    const Context& context) {
+Result<Smoothed> SmoothProlongation(SharedMatrix filtered, const Tentative& tentative,
+                                    KeptProlongation& kept, const Context& context) {
   return GuardMemory("the smoothed prolongation", [&]() -> Result<Smoothed> {
     Smoothed made;
     made.rho = SpectralBound(filtered, kTight, kPowerSteps, context);
     const double omega = 4 / (3 * made.rho);
-    Array<double> values(filtered.values.size());
-    ForRows(filtered.n_cols, context, [&](int64_t i) {
-      for (int64_t p = filtered.col_ptr[Z(i)]; p < filtered.col_ptr[Z(i) + 1]; ++p) {
+    const Pattern& pattern = *filtered.pattern;
+    ForRows(filtered.n(), context, [&](int64_t i) {
+      for (int64_t p = pattern.col_ptr[Z(i)]; p < pattern.col_ptr[Z(i) + 1]; ++p) {
         const double scaled = -omega * filtered.values[Z(p)];
-        values[Z(p)] = filtered.row_idx[Z(p)] == i ? 1 + scaled : scaled;
+        filtered.values[Z(p)] = pattern.row_idx[Z(p)] == i ? 1 + scaled : scaled;
       }
     });
-    CscView smoother = filtered;
-    smoother.values = values;
-    auto p = Multiply(smoother, tentative.p, context);
+    const SharedPattern before = kept.whole.product;
+    auto p = Multiply(filtered, tentative.p, kept.whole, context);
     if (!p.ok()) return p.status();
     const Truncation truncation(tentative.coarse);
-    const int64_t n = p->n_cols;
-    const bool long_rows = Largest(n, context, [&](int64_t i) {
-                             return static_cast<double>(p->col_ptr[Z(i) + 1] - p->col_ptr[Z(i)]);
-                           }) > static_cast<double>(kMostAggregates) * tentative.coarse.count;
-    if (long_rows) {
-      const CscView whole = *p;
-      auto cut = MakeRows(n, p->n_rows, context, "the smoothed prolongation",
-                          [&](int64_t i, RowSink& sink, int) {
-                            truncation.Add(whole.column(i), whole.column_values(i), sink);
-                          });
-      if (!cut.ok()) return cut.status();
-      *p = *std::move(cut);
+    const CscView whole = *p;
+    if (p->pattern == before) {
+      if (kept.cut == nullptr) {
+        made.p = *std::move(p);
+        return made;
+      }
+      made.p = {.pattern = kept.cut, .values = Array<double>(kept.cut->row_idx.size())};
+      ForRows(whole.n_cols, context, [&](int64_t i) {
+        truncation.Fill(whole.column(i), whole.column_values(i), PatternView(*kept.cut).column(i),
+                        made.p.values.data() + kept.cut->col_ptr[Z(i)]);
+      });
+      return made;
     }
-    made.p = *std::move(p);
+    kept.cut = nullptr;
+    if (!HasLongRows(whole, tentative.coarse.count)) {
+      made.p = *std::move(p);
+      return made;
+    }
+    auto cut = MakeRows(whole.n_cols, whole.n_rows, context, "the smoothed prolongation",
+                        [&](int64_t i, RowSink& sink, int) {
+                          truncation.Add(whole.column(i), whole.column_values(i), sink);
+                        });
+    if (!cut.ok()) return cut.status();
+    made.p = Share(*std::move(cut));
+    kept.cut = made.p.pattern;
     return made;
   });
 }

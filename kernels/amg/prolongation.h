@@ -1,12 +1,13 @@
 // The smoothed prolongation P = (I - ω D_F⁻¹ A_F) P0 of smoothed aggregation.
 //
 //   auto f = FilterWeak(a_rows, graph, aggregates, near_null, block, context);
-//   auto p = SmoothProlongation(*f, tentative, context);
+//   auto p = SmoothProlongation(Share(*f), tentative, kept, context);
 #pragma once
 
 #include <cstdint>
 
 #include "kernels/amg/aggregation.h"
+#include "kernels/amg/shared_matrix.h"
 #include "kernels/amg/strength.h"
 #include "kernels/amg/tentative.h"
 #include "kernels/base/context.h"
@@ -23,18 +24,31 @@ Result<CscMatrix> FilterWeak(const CscView& a_rows, const StrongGraph& graph,
                              const Aggregates& aggregates, const NearNull& near_null, int block,
                              double least_left, const Context& context);
 
+// The same of other values, where `filtered` is the pattern of before: which entries are strong is
+// its. Entries of it that A lacks stay away, so that A may have another pattern, too.
+Result<SharedMatrix> FilterWeakOn(const SharedPattern& filtered, const CscView& a_rows,
+                                  const NearNull& near_null, int block, double least_left,
+                                  const Context& context);
+
 // A bound on the spectral radius ρ of a matrix by rows with a diagonal of ones: max_i Σ_j |a_ij|
 // where that is at most `tight`, else the lesser of it and 1.1 times what `steps` power steps find.
 // Rounded up to a multiple of 1/64, so that the last bit of a norm changes nothing.
 double SpectralBound(const CscView& rows, double tight, int steps, const Context& context);
 
-// ω = 4 / (3 ρ). At most 12 aggregates a row: the largest, with the row's sum over the coarse
-// vector where there is one column. Errors: stop statuses, RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+// Patterns of P, and the aggregates that its long rows keep.
+struct KeptProlongation {
+  KeptProduct whole;
+  SharedPattern cut;  // null: no row is long
+};
+
 struct Smoothed {
-  CscMatrix p;  // by rows
+  SharedMatrix p;  // by rows
   double rho = 0;
 };
-Result<Smoothed> SmoothProlongation(const CscView& filtered, const Tentative& tentative,
-                                    const Context& context);
+// ω = 4 / (3 ρ). At most 12 aggregates a row: the largest, or those of before where `kept`, which
+// is brought up to date, has them of the same factors; with the row's sum over the coarse vector
+// where there is one column. Errors: stop statuses, RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+Result<Smoothed> SmoothProlongation(SharedMatrix filtered, const Tentative& tentative,
+                                    KeptProlongation& kept, const Context& context);
 
 }  // namespace spaid::kernels

@@ -1,15 +1,17 @@
 #include "kernels/amg/scaling.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/base/reasons.h"
 #include "kernels/sparse/make_rows.h"
-#include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
 namespace {
@@ -18,6 +20,26 @@ constexpr double kMuchLess = 0.1;
 constexpr double kDependent = 1e-8;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+Pattern CopyPattern(const PatternView& a, const Context& context) {
+  Pattern copy{.n_rows = a.n_rows, .n_cols = a.n_cols, .col_ptr = {}, .row_idx = {}};
+  copy.col_ptr.assign(a.col_ptr.begin(), a.col_ptr.end());
+  copy.row_idx.resize(a.row_idx.size());
+  ParallelCopy(a.row_idx, copy.row_idx, context.threads);
+  return copy;
+}
+
+bool SamePattern(const PatternView& a, const PatternView& b, const Context& context) {
+  if (a.n_cols != b.n_cols || a.nnz() != b.nnz()) return false;
+  std::atomic<bool> same{true};
+  ForRows(a.n_cols, context, [&](int64_t j) {
+    const auto left = a.column(j), right = b.column(j);
+    if (!std::equal(left.begin(), left.end(), right.begin(), right.end())) {
+      same.store(false, std::memory_order_relaxed);
+    }
+  });
+  return same;
+}
 
 double DiagonalOf(const CscView& rows, int64_t i) {
   const auto columns = rows.column(i);
@@ -203,22 +225,29 @@ NearNull UnitVectors(int64_t n, int block) {
 
 }  // namespace
 
-Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, const Context& context) {
+Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, KeptRows& kept,
+                                       const Context& context) {
   return GuardMemory("the scaled matrix", [&]() -> Result<UnitScaled> {
     UnitScaled made;
     made.symmetric = symmetric;
+    SharedPattern by_columns = symmetric ? kept.pattern : kept.by_rows ? kept.by_rows->of : nullptr;
+    if (by_columns == nullptr) {
+      by_columns = std::make_shared<Pattern>(CopyPattern(a, context));
+    } else if (!SamePattern(*by_columns, a, context)) {
+      return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
+                    "the plan of multigrid is of a matrix with another pattern; plan anew");
+    }
+    SharedMatrix columns{.pattern = std::move(by_columns), .values = {}};
+    columns.values.resize(a.values.size());
     if (symmetric) {
-      made.rows = CscMatrix{
-          .n_rows = a.n_rows, .n_cols = a.n_cols, .col_ptr = {}, .row_idx = {}, .values = {}};
-      made.rows.col_ptr.assign(a.col_ptr.begin(), a.col_ptr.end());
-      made.rows.row_idx.resize(a.row_idx.size());
-      ParallelCopy(a.row_idx, made.rows.row_idx, context.threads);
-      made.rows.values.resize(a.values.size());
+      made.rows = std::move(columns);
     } else {
-      auto rows = Transpose(a, context);
+      ParallelCopy(a.values, columns.values, context.threads);
+      auto rows = Transpose(columns, kept.by_rows, context);
       if (!rows.ok()) return rows.status();
       made.rows = *std::move(rows);
     }
+    kept.pattern = made.rows.pattern;
     const CscView from = symmetric ? a : CscView(made.rows);
     Array<double> diagonal(Z(a.n_cols));
     ForRows(a.n_cols, context, [&](int64_t i) { diagonal[Z(i)] = DiagonalOf(from, i); });
@@ -244,7 +273,7 @@ Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, const C
 Result<NearNull> MakeNearNull(const UnitScaled& a, const NearNullInput& input, int block,
                               const Context& context, double* rayleigh) {
   return GuardMemory("the near-null space", [&]() -> Result<NearNull> {
-    const int64_t n = a.rows.n_cols;
+    const int64_t n = a.rows.n();
     NearNull made;
     if (!input.vectors.empty()) {
       if (Status status = CheckVectors(n, input); !status.ok()) return status;

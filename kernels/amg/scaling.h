@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "kernels/amg/shared_matrix.h"
 #include "kernels/amg/tentative.h"
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
@@ -17,7 +18,7 @@ namespace spaid::kernels {
 // Â = sign · S A S by rows, S = diag(|a_ii|^(-1/2)), of a symmetric A; else A itself: scaling first
 // would ruin static SPAI.
 struct UnitScaled {
-  CscMatrix rows;
+  SharedMatrix rows;
   Array<double> scale;  // S; empty: ones
   double sign = 1;      // -1: all of A's diagonal is negative
   bool symmetric = false;
@@ -27,8 +28,14 @@ struct UnitScaled {
 // `a`: square, canonical, by columns. `symmetric`: a_ij = a_ji but for rounding. Errors:
 // FAILED_PRECONDITION/ZERO_DIAGONAL, also where it is not stored, and /NOT_POSITIVE_DEFINITE where
 // A is symmetric and its diagonal has both signs, both with the first index; stop statuses;
-// RESOURCE_EXHAUSTED/OUT_OF_MEMORY. Thread-safe.
-Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, const Context& context);
+// RESOURCE_EXHAUSTED/OUT_OF_MEMORY. Thread-safe. `kept` is brought up to date; where it is of
+// another pattern than A's: INVALID_ARGUMENT/PLAN_MISMATCH.
+struct KeptRows {
+  SharedPattern pattern;  // of A by rows; null: nothing is kept yet
+  KeptTranspose by_rows;  // to it from A by columns, where A is not symmetric
+};
+Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, KeptRows& kept,
+                                       const Context& context);
 
 // Near-null vectors that the caller has, of A as it comes; at most one of the two. Borrowed.
 struct NearNullInput {

@@ -12,7 +12,6 @@
 #include "kernels/krylov/vectors.h"
 #include "kernels/sparse/make_rows.h"
 #include "kernels/sparse/transpose.h"
-#include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
 namespace {
@@ -36,16 +35,13 @@ std::vector<double> FourthKind(int degree) {
   return kBeta[static_cast<size_t>(degree - 1)];
 }
 
-// D⁻¹ A.
-CscMatrix OverDiagonal(const CscView& rows, const Array<double>& inverse, const Context& context) {
-  CscMatrix scaled{
-      .n_rows = rows.n_rows, .n_cols = rows.n_cols, .col_ptr = {}, .row_idx = {}, .values = {}};
-  scaled.col_ptr.assign(rows.col_ptr.begin(), rows.col_ptr.end());
-  scaled.row_idx.assign(rows.row_idx.begin(), rows.row_idx.end());
-  scaled.values.resize(rows.values.size());
+// Values of D⁻¹ A.
+Array<double> OverDiagonal(const CscView& rows, const Array<double>& inverse,
+                           const Context& context) {
+  Array<double> scaled(rows.values.size());
   ForRows(rows.n_cols, context, [&](int64_t i) {
     for (int64_t p = rows.col_ptr[Z(i)]; p < rows.col_ptr[Z(i) + 1]; ++p) {
-      scaled.values[Z(p)] = rows.values[Z(p)] * inverse[Z(i)];
+      scaled[Z(p)] = rows.values[Z(p)] * inverse[Z(i)];
     }
   });
   return scaled;
@@ -88,17 +84,19 @@ double FactoredRho(const CscView& a, const CscView& g, const CscView& gt, const 
   return std::ceil(kAboveFound * norm * kGrain) / kGrain;
 }
 
-Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive,
-                    const PatternView* grown, const Context& context, Smoother* made) {
+Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive, KeptSmoother& kept,
+                    const Context& context, Smoother* made) {
   const FsaiOptions fsai = {.adaptive = adaptive,
                             .k_max = options.k_max,
                             .s = options.per_step,
                             .epsilon = options.epsilon};
-  auto g = grown != nullptr ? BuildFsaiOn(*grown, a, fsai, context)
-                            : BuildFsai(a, nullptr, fsai, context);
+  auto g = kept.g != nullptr ? BuildFsaiOn(*kept.g, a, fsai, context)
+                             : BuildFsai(a, nullptr, fsai, context);
   if (!g.ok()) return g.status();
-  made->rows = std::move(g->g_rows);
-  auto transposed = Transpose(CscView(made->rows), context);
+  made->rows = Share(std::move(g->g_rows));
+  if (kept.g == nullptr) kept.g = made->rows.pattern;
+  made->rows.pattern = kept.g;  // BuildFsaiOn's is the same
+  auto transposed = Transpose(made->rows, kept.transpose, context);
   if (!transposed.ok()) return transposed.status();
   made->transposed = *std::move(transposed);
   made->rho = FactoredRho(a, made->rows, made->transposed, context);
@@ -107,8 +105,8 @@ Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive,
 }
 
 // On the pattern of A.
-Status MakeStaticSpai(const CscView& a_rows, bool symmetric, const Context& context,
-                      Smoother* made) {
+Status MakeStaticSpai(const CscView& a_rows, bool symmetric, KeptSmoother& kept,
+                      const Context& context, Smoother* made) {
   CscMatrix columns;
   CscView a = a_rows;
   if (!symmetric) {
@@ -117,14 +115,17 @@ Status MakeStaticSpai(const CscView& a_rows, bool symmetric, const Context& cont
     columns = *std::move(transposed);
     a = columns;
   }
-  auto plan = PlanStaticSpai(a, nullptr, StaticSpaiOptions(), context);
-  if (!plan.ok()) return plan.status();
-  auto m = BuildStaticSpai(**plan, a, StaticSpaiOptions(), context);
+  if (kept.spai == nullptr) {
+    auto plan = PlanStaticSpai(a, nullptr, StaticSpaiOptions(), context);
+    if (!plan.ok()) return plan.status();
+    kept.spai = *std::move(plan);
+  }
+  auto m = BuildStaticSpai(*kept.spai, a, StaticSpaiOptions(), context);
   if (!m.ok()) return m.status();
   auto rows = Transpose(CscView(m->m), context);
   if (!rows.ok()) return rows.status();
-  made->rows = *std::move(rows);
-  if (symmetric) made->transposed = std::move(m->m);  // M by columns is Mᵀ by rows
+  made->rows = Share(*std::move(rows));
+  if (symmetric) made->transposed = Share(std::move(m->m));  // M by columns is Mᵀ by rows
   return {};
 }
 
@@ -138,7 +139,7 @@ SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta) {
 }
 
 Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric,
-                              const AmgOptions& options, const PatternView* grown,
+                              const AmgOptions& options, KeptSmoother& kept,
                               const Context& with_progress) {
   Context context = with_progress;
   context.progress = nullptr;  // a step of the level
@@ -154,7 +155,10 @@ Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetri
     case SmootherKind::kJacobi:
     case SmootherKind::kChebyshev: {
       made.diagonal = InverseDiagonal(a, /*l1=*/false, context);
-      made.rho = SpectralBound(OverDiagonal(a, made.diagonal, context), 2.2, kPowerSteps, context);
+      const Array<double> values = OverDiagonal(a, made.diagonal, context);
+      CscView scaled = a;
+      scaled.values = values;
+      made.rho = SpectralBound(scaled, 2.2, kPowerSteps, context);
       if (kind == SmootherKind::kJacobi) {
         for (double& value : made.diagonal) value *= kJacobiStep / made.rho;
       } else {
@@ -164,12 +168,12 @@ Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetri
     }
     case SmootherKind::kFsai:
     case SmootherKind::kAfsai: {
-      Status status = MakeFactored(a, options, kind == SmootherKind::kAfsai, grown, context, &made);
+      Status status = MakeFactored(a, options, kind == SmootherKind::kAfsai, kept, context, &made);
       if (!status.ok()) return status;
       return made;
     }
     case SmootherKind::kStaticSpai: {
-      Status status = MakeStaticSpai(a, symmetric, context, &made);
+      Status status = MakeStaticSpai(a, symmetric, kept, context, &made);
       if (!status.ok()) return status;
       return made;
     }

@@ -1,15 +1,18 @@
 // The smoothers of a level, as set up; the cycle applies them.
 //
-//   Result<Smoother> s = MakeSmoother(kind, a_rows, symmetric, options, nullptr, context);
+//   Result<Smoother> s = MakeSmoother(kind, a_rows, symmetric, options, kept, context);
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "kernels/amg/amg.h"
+#include "kernels/amg/shared_matrix.h"
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
 
@@ -20,8 +23,16 @@ struct Smoother {
   double rho = 0;                    // of D⁻¹A, kChebyshev; of G A Gᵀ
   std::vector<double> coefficients;  // β of kChebyshev, one for each degree
   double omega = 1;                  // S = ω Gᵀ G
-  CscMatrix rows;                    // G, or M of kStaticSpai, by rows
-  CscMatrix transposed;  // Gᵀ, or Mᵀ where A is symmetric (else S itself stands for Sᵀ), by rows
+  SharedMatrix rows;                 // G, or M of kStaticSpai, by rows
+  // Gᵀ, or Mᵀ where A is symmetric (else S itself stands for Sᵀ), by rows.
+  SharedMatrix transposed;
+};
+
+// What a smoother owes to the pattern, and G's that grew to the first values.
+struct KeptSmoother {
+  SharedPattern g;  // by rows; null: none yet
+  std::shared_ptr<const StaticSpaiPlan> spai;
+  KeptTranspose transpose;  // of G
 };
 
 // The kind that kAuto is, by beta = max_i Σ_j |a_ij| / |a_ii|: kL1Jacobi up to 3; over it
@@ -30,10 +41,10 @@ SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta);
 
 // `a_rows` by rows; `symmetric` with a positive diagonal. Sources: l1-Jacobi: Baker, Falgout,
 // Kolev, Yang, SISC 33 (2011); Chebyshev of the fourth kind, optimal: Lottes, NLAA 2023; FSAI:
-// Isotton, Frigo, Spiezia, Janna, SISC 43 (2021). `grown`: G's pattern of other values, in place of
-// growth; null: none. Errors: those of the engine that makes G or M; stop statuses.
+// Isotton, Frigo, Spiezia, Janna, SISC 43 (2021). `kept`, of a matrix of this pattern, is brought
+// up to date. Errors: those of the engine that makes G or M; stop statuses.
 Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a_rows, bool symmetric,
-                              const AmgOptions& options, const PatternView* grown,
+                              const AmgOptions& options, KeptSmoother& kept,
                               const Context& context);
 
 }  // namespace spaid::kernels

@@ -70,10 +70,32 @@ int64_t Orthonormalise(int64_t rows, int count, double* q, double* r) {
   return dropped;
 }
 
+// Fills in a matrix of n rows on the pattern `kept`; false where there is none, or another.
+template <class ForRow>
+bool FillIn(int64_t n, const ForRow& for_row, const SharedPattern& kept, const Context& context,
+            SharedMatrix* made) {
+  if (kept == nullptr || kept->n_cols != n) return false;
+  Array<double> values(kept->row_idx.size());
+  std::atomic<bool> fits{true};
+  ForRows(n, context, [&](int64_t i) {
+    int64_t at = kept->col_ptr[Z(i)];
+    const int64_t end = kept->col_ptr[Z(i) + 1];
+    bool same = true;
+    for_row(i, [&](int32_t j, double value) {
+      same = same && at < end && kept->row_idx[Z(at)] == j;
+      if (same) values[Z(at++)] = value;
+    });
+    if (!same || at != end) fits.store(false, std::memory_order_relaxed);
+  });
+  if (!fits) return false;
+  *made = {.pattern = kept, .values = std::move(values)};
+  return true;
+}
+
 }  // namespace
 
 Result<Tentative> MakeTentative(const Aggregates& aggregates, const NearNull& near_null, int block,
-                                const Context& context) {
+                                const Context& context, const SharedPattern& kept) {
   return GuardMemory("the tentative prolongation", [&]() -> Result<Tentative> {
     const int count = near_null.count;
     const int64_t n = near_null.n;
@@ -107,18 +129,22 @@ Result<Tentative> MakeTentative(const Aggregates& aggregates, const NearNull& ne
       });
       made.dependent = dependent;
     }
+    // visit(column, value) for the entries of row i.
+    const auto for_row = [&](int64_t i, const auto& visit) {
+      const int64_t g = aggregates.of_node[Z(i / block)];
+      if (g < 0) return;
+      for (int k = 0; k < count; ++k) {
+        const double value = near_null.ones() ? 1.0 : rows_of_p[Z(i * count + k)];
+        if (value != 0) visit(static_cast<int32_t>(g * count + k), value);
+      }
+    };
+    if (FillIn(n, for_row, kept, context, &made.p)) return made;
     auto p = MakeRows(n, made.coarse.n, context, "the tentative prolongation",
                       [&](int64_t i, RowSink& sink, int) {
-                        const int32_t g = aggregates.of_node[Z(i / block)];
-                        if (g < 0) return;
-                        for (int k = 0; k < count; ++k) {
-                          const double value = near_null.ones() ? 1.0 : rows_of_p[Z(i * count + k)];
-                          if (value != 0)
-                            sink.Add(static_cast<int32_t>(int64_t{g} * count + k), value);
-                        }
+                        for_row(i, [&](int32_t j, double value) { sink.Add(j, value); });
                       });
     if (!p.ok()) return p.status();
-    made.p = *std::move(p);
+    made.p = Share(*std::move(p));
     return made;
   });
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <numbers>
+#include <vector>
 
 #include "kernels/gallery/rows.h"
 
@@ -41,6 +42,44 @@ Matrix ConvectionDiffusion3d(int64_t m, double speed) {
         if (i < m - 1) rows.Add(id + 1, high[0]);
         if (j < m - 1) rows.Add(id + m, high[1]);
         if (k < m - 1) rows.Add(id + m * m, high[2]);
+        rows.EndRow();
+      }
+    }
+  }
+  return std::move(rows).ToCsc();
+}
+
+Matrix Jumps3d(int64_t m, int64_t block, double decades, uint64_t seed) {
+  const int64_t n = m * m * m, blocks = (m + block - 1) / block;
+  Uniform uniform(seed);
+  std::vector<double> of_block(static_cast<size_t>(blocks * blocks * blocks));
+  for (double& k : of_block) k = std::pow(10, decades * uniform());
+  const auto at = [&](int64_t x, int64_t y, int64_t z) {
+    return of_block[static_cast<size_t>((z / block * blocks + y / block) * blocks + x / block)];
+  };
+  RowBuilder rows(n, 7 * n);
+  for (int64_t z = 0; z < m; ++z) {
+    for (int64_t y = 0; y < m; ++y) {
+      for (int64_t x = 0; x < m; ++x) {
+        const int64_t id = (z * m + y) * m + x;
+        const double own = at(x, y, z);
+        double diagonal = 0;
+        // Between two nodes, or own where there is the boundary.
+        const auto face = [&](int64_t i, int64_t j, int64_t k) {
+          const bool inside = std::min({i, j, k}) >= 0 && std::max({i, j, k}) < m;
+          const double other = inside ? at(i, j, k) : own;
+          const double mean = 2 * own * other / (own + other);
+          diagonal += mean;
+          return inside ? mean : 0;
+        };
+        const std::array<double, 6> faces = {face(x, y, z - 1), face(x, y - 1, z),
+                                             face(x - 1, y, z), face(x + 1, y, z),
+                                             face(x, y + 1, z), face(x, y, z + 1)};
+        const std::array<int64_t, 6> steps = {-m * m, -m, -1, 1, m, m * m};
+        for (size_t f = 0; f < 6; ++f) {
+          if (f == 3) rows.Add(id, diagonal);
+          if (faces[f] != 0) rows.Add(id + steps[f], -faces[f]);
+        }
         rows.EndRow();
       }
     }

@@ -91,18 +91,22 @@ int64_t SumRow(const CscView& a, const CscView& b, int64_t i, int32_t* place, in
   return entries;
 }
 
-// The same into a row whose columns are known, and placed.
+// The same of a row whose columns are known, into `sum`, which has a place for each column of C.
 SPAID_HOT_KERNEL
-void SumKnownRow(const CscView& a, const CscView& b, int64_t i, const int32_t* place, double* sum) {
+void SumKnownRow(const CscView& a, const CscView& b, int64_t i, std::span<const int32_t> columns,
+                 double* sum, double* values) {
+  // Not +0: a first product of -0 stays, as in SumRow.
+  for (const int32_t j : columns) sum[j] = -0.0;
   for (int64_t p = a.col_ptr[Z(i)]; p < a.col_ptr[Z(i) + 1]; ++p) {
     const double left = a.values[Z(p)];
     const int32_t k = a.row_idx[Z(p)];
     const int64_t end = b.col_ptr[Z(k) + 1];
     for (int64_t q = b.col_ptr[Z(k)]; q < end; ++q) {
-      double& to = sum[place[b.row_idx[Z(q)]]];
+      double& to = sum[b.row_idx[Z(q)]];
       to = std::fma(left, b.values[Z(q)], to);
     }
   }
+  for (size_t p = 0; p < columns.size(); ++p) values[p] = sum[columns[p]];
 }
 
 // Rows are short: quicker than std::sort up to some dozens.
@@ -177,19 +181,14 @@ Status MultiplyOn(const PatternView& c, const CscView& a, const CscView& b,
   try {
     Context context = with_progress;
     context.progress = nullptr;
-    Rows rows(ResolveThreads(context.threads), b.n_rows);
+    std::vector<Array<double>> sums(static_cast<size_t>(ResolveThreads(context.threads)));
     const StopReason stopped = ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
                                            [&](int64_t begin, int64_t end, int worker) {
-                                             Row& row = rows.Of(worker);
+                                             Array<double>& sum = sums[static_cast<size_t>(worker)];
+                                             if (sum.empty()) sum.resize(Z(b.n_rows));
                                              for (int64_t i = begin; i < end; ++i) {
-                                               const auto columns = c.column(i);
-                                               for (size_t p = 0; p < columns.size(); ++p)
-                                                 row.place[Z(columns[p])] = static_cast<int32_t>(p);
-                                               double* const sum = values.data() + c.col_ptr[Z(i)];
-                                               // Not +0: a first product of -0 stays, as in
-                                               // Multiply.
-                                               std::fill_n(sum, columns.size(), -0.0);
-                                               SumKnownRow(a, b, i, row.place.data(), sum);
+                                               SumKnownRow(a, b, i, c.column(i), sum.data(),
+                                                           values.data() + c.col_ptr[Z(i)]);
                                              }
                                            });
     if (stopped != StopReason::kNone) return StopStatus(stopped, "the product");

@@ -31,7 +31,8 @@ Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& co
 Result<int64_t> CountProduct(const PatternView& a, const PatternView& b, const Context& context);
 
 // The values of C = A B on its pattern `c`, which Multiply found for matrices of these patterns.
-// `values`: those of c. As Multiply otherwise, bit for bit.
+// `values`: those of c. As Multiply otherwise, bit for bit. Scratch: for each thread 8 bytes for
+// each column of B.
 Status MultiplyOn(const PatternView& c, const CscView& a, const CscView& b, const Context& context,
                   std::span<double> values);
 

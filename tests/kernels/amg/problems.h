@@ -6,6 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/amg/prolongation.h"
+#include "kernels/amg/scaling.h"
+#include "kernels/amg/shared_matrix.h"
+#include "kernels/amg/smoothers.h"
 #include "kernels/base/context.h"
 #include "kernels/gallery/gallery.h"
 #include "kernels/sparse/matrix.h"
@@ -30,6 +34,23 @@ inline CscMatrix From(const gallery::Matrix& g) {
 // By rows: the dense matrix of a view is its transpose.
 inline oracle::Dense DenseOf(const CscView& rows) {
   return oracle::Transpose(oracle::ToDense(rows));
+}
+
+// Steps of a set-up of which nothing is kept.
+inline Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric,
+                                              const Context& context) {
+  KeptRows kept;
+  return ScaleToUnitDiagonal(a, symmetric, kept, context);
+}
+inline Result<Smoothed> SmoothProlongation(const CscMatrix& filtered, const Tentative& tentative,
+                                           const Context& context) {
+  KeptProlongation kept;
+  return SmoothProlongation(Share(filtered), tentative, kept, context);
+}
+inline Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric,
+                                     const AmgOptions& options, const Context& context) {
+  KeptSmoother kept;
+  return MakeSmoother(kind, a, symmetric, options, kept, context);
 }
 
 struct Problem {

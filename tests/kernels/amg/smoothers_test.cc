@@ -27,10 +27,10 @@ TEST(Smoothers, AreChosenByBetaAndSymmetry) {
 
 TEST(Smoothers, DiagonalsByHand) {
   const CscMatrix a = oracle::FromRows({{2, -1, 0}, {-1, 4, -1}, {0, -1, 2}});
-  const auto l1 = MakeSmoother(SmootherKind::kL1Jacobi, a, true, {}, nullptr, Threads(1));
+  const auto l1 = MakeSmoother(SmootherKind::kL1Jacobi, a, true, {}, Threads(1));
   ASSERT_TRUE(l1.ok());
   EXPECT_THAT(l1->diagonal, ElementsAre(4.0 / 9, 4.0 / 18, 4.0 / 9));
-  const auto jacobi = MakeSmoother(SmootherKind::kJacobi, a, true, {}, nullptr, Threads(1));
+  const auto jacobi = MakeSmoother(SmootherKind::kJacobi, a, true, {}, Threads(1));
   ASSERT_TRUE(jacobi.ok());
   EXPECT_EQ(jacobi->rho, 1.5);  // row sums of D⁻¹A
   EXPECT_DOUBLE_EQ(jacobi->diagonal[1], 4 / (3 * 1.5) / 4);
@@ -89,7 +89,7 @@ TEST(Smoothers, ConvergeOnEveryPositiveDefiniteMatrix) {
       SCOPED_TRACE(problem.name + ", " + std::string(Name(kind)));
       AmgOptions options;
       options.chebyshev_degree = 3;
-      const auto smoother = MakeSmoother(kind, scaled->rows, true, options, nullptr, Threads(1));
+      const auto smoother = MakeSmoother(kind, scaled->rows, true, options, Threads(1));
       ASSERT_TRUE(smoother.ok()) << smoother.status().message();
       const oracle::Dense s = MatrixOf(*smoother, a);
       // The energy norm of I - S A by power steps on its square.
@@ -118,15 +118,14 @@ TEST(Smoothers, ConvergeOnEveryPositiveDefiniteMatrix) {
 TEST(Smoothers, StaticSpaiIsThatOfTheEngine) {
   const CscMatrix a = oracle::ConvectionDiffusion(8, 7, 2.0);
   const CscMatrix rows = Transpose(CscView(a));
-  const auto smoother =
-      MakeSmoother(SmootherKind::kStaticSpai, rows, false, {}, nullptr, Threads(2));
+  const auto smoother = MakeSmoother(SmootherKind::kStaticSpai, rows, false, {}, Threads(2));
   ASSERT_TRUE(smoother.ok());
   const oracle::Dense expected = oracle::Spai(oracle::ToDense(a), a.pattern());
   const oracle::Dense got = DenseOf(smoother->rows);
   for (size_t k = 0; k < got.a.size(); ++k) ASSERT_NEAR(got.a[k], expected.a[k], 1e-12);
-  EXPECT_EQ(smoother->transposed.n_cols, 0);
-  const auto symmetric = MakeSmoother(SmootherKind::kStaticSpai, oracle::Laplacian2d(6, 6), true,
-                                      {}, nullptr, Threads(1));
+  EXPECT_EQ(smoother->transposed.n(), 0);
+  const auto symmetric =
+      MakeSmoother(SmootherKind::kStaticSpai, oracle::Laplacian2d(6, 6), true, {}, Threads(1));
   ASSERT_TRUE(symmetric.ok());
   EXPECT_EQ(DenseOf(symmetric->transposed).a, oracle::Transpose(DenseOf(symmetric->rows)).a);
 }

@@ -1,0 +1,160 @@
+// Multigrid on the CPU: milliseconds of a build, of a rebuild for other values and of a solve, by
+// one and by two threads, by the processor's and the wall's clock, iterations and bytes; a line of
+// CSV for each problem on standard output. On a shared machine trust the processor's of one thread.
+//
+//   spaid_amg_times [rounds=7] [node=0] [smoother=0] [FILE...]
+//
+// Without files (matrix_file.h) on the five problems of the tables. b = A x with a seeded random x
+// in [-1, 1], x0 = 0, relative residual 1e-7, CG where A is symmetric, else BiCGSTAB. Build,
+// rebuild, solve and both thread counts alternate; each figure is a median of so many rounds.
+// `node`: unknowns of a node (0: found out), `smoother` the number of a SmootherKind, of files.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kernels/amg/amg.h"
+#include "kernels/base/clock.h"
+#include "kernels/bench/matrix_file.h"
+#include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
+#include "kernels/krylov/krylov.h"
+#include "kernels/krylov/operators.h"
+
+namespace spaid::kernels::bench {
+namespace {
+
+constexpr std::array<int, 2> kThreads = {1, 2};
+
+// By columns, as engines get it.
+CscMatrix Columns(const gallery::Matrix& a) { return Transpose(CscView(Transposed(a))); }
+
+double Median(std::vector<double> of) {
+  std::nth_element(of.begin(), of.begin() + static_cast<std::ptrdiff_t>(of.size() / 2), of.end());
+  return of[of.size() / 2];
+}
+
+// Milliseconds of all threads together.
+double ProcessorMs() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return 1e3 * static_cast<double>(now.tv_sec) + 1e-6 * static_cast<double>(now.tv_nsec);
+}
+
+// Runs body; what it took of both clocks.
+struct Taken {
+  std::vector<double> wall, processor;
+  template <class Body>
+  void Run(const Body& body) {
+    const auto start = Clock::now();
+    const double before = ProcessorMs();
+    body();
+    processor.push_back(ProcessorMs() - before);
+    wall.push_back(MsSince(start));
+  }
+};
+struct Times {
+  Taken build, rebuild, solve;
+};
+
+void Measure(const std::string& name, const CscMatrix& a, const AmgOptions& options, int rounds) {
+  const bool symmetric = Must(IsExactlySymmetric(a, {}));
+  const CsrOperator op = CsrOperator::FromColumns(a);
+  std::mt19937_64 random(12345);
+  std::vector<double> x(static_cast<size_t>(a.n_cols)), b(x.size());
+  for (double& v : x) v = 0x1.0p-52 * static_cast<double>(random() >> 11) - 1;
+  op.Apply(x, b, 2);
+  const SolveOptions solve{.method = symmetric ? Method::kCg : Method::kBicgstab,
+                           .rtol = 1e-7,
+                           .max_iterations = 1000,
+                           .keep_history = false};
+  std::array<Times, kThreads.size()> times;
+  AmgResult last;
+  RhsResult solved;
+  for (int round = 0; round < rounds; ++round) {
+    for (size_t t = 0; t < kThreads.size(); ++t) {
+      const Context context{.stop = {}, .progress = nullptr, .threads = kThreads[t]};
+      last = {};
+      times[t].build.Run([&] { last = Must(BuildAmg(a, symmetric, {}, options, context)); });
+      AmgResult again;
+      times[t].rebuild.Run([&] { again = Must(RebuildAmg(last.plan, a, {}, context)); });
+      times[t].solve.Run(
+          [&] { solved = Must(Solve(op, again.hierarchy.get(), b, {}, solve, context)).rhs[0]; });
+    }
+  }
+  std::printf("%s,%lld,%lld,%s,%d,%.2f,%d,%s", name.c_str(), static_cast<long long>(a.n_cols),
+              static_cast<long long>(a.nnz()), Name(last.quality.smoother).data(),
+              static_cast<int>(last.quality.levels.size()), last.quality.operator_complexity,
+              static_cast<int>(solved.iterations),
+              solved.outcome == Outcome::kConverged ? "yes" : "no");
+  const auto print = [](const Taken& build, const Taken& rebuild, const Taken& solving,
+                        std::vector<double> Taken::*clock) {
+    const double whole = Median(build.*clock), again = Median(rebuild.*clock);
+    std::printf(",%.1f,%.1f,%.2f,%.1f", whole, again, again / whole, Median(solving.*clock));
+  };
+  for (const Times& of : times) {
+    for (const auto clock : {&Taken::processor, &Taken::wall}) {
+      print(of.build, of.rebuild, of.solve, clock);
+    }
+  }
+  std::printf(",%.1f,%.1f\n", 1e-6 * static_cast<double>(last.hierarchy->host_bytes()),
+              1e-6 * static_cast<double>(HostBytes(*last.plan)));
+  std::fflush(stdout);
+}
+
+int Main(int argc, char** argv) {
+  int rounds = 7;
+  AmgOptions options;
+  std::vector<std::string> files;
+  for (int k = 1; k < argc; ++k) {
+    const std::string_view given = argv[k];
+    const auto number = [&](size_t prefix) { return std::atoi(argv[k] + prefix); };
+    if (given.starts_with("rounds=")) {
+      rounds = std::max(1, number(7));
+    } else if (given.starts_with("node=")) {
+      options.block_size = number(5);
+    } else if (given.starts_with("smoother=")) {
+      options.smoother = static_cast<SmootherKind>(number(9));
+    } else {
+      files.emplace_back(given);
+    }
+  }
+  if (const Status status = CheckAmgOptions(options); !status.ok()) Die(status.message());
+  std::printf("case,n,nnz,smoother,levels,operator complexity,iterations,converged");
+  for (const int threads : kThreads) {
+    for (const char* const clock : {"processor", "wall"}) {
+      std::printf(",build %d %s,rebuild %d %s,ratio %d %s,solve %d %s", threads, clock, threads,
+                  clock, threads, clock, threads, clock);
+    }
+  }
+  std::printf(",hierarchy MB,plan MB\n");
+  for (const std::string& file : files) {
+    const size_t slash = file.rfind('/') + 1;
+    Measure(file.substr(slash, file.rfind('.') - slash), ReadMatrix(file), options, rounds);
+  }
+  if (!files.empty()) return 0;
+  constexpr auto kExact = gallery::Rounding::kBenchmarks;
+  constexpr double kSixth = 0.5235987755982988;
+  Measure("poisson 64³", Columns(gallery::ConvectionDiffusion3d(64, 0)), options, rounds);
+  Measure("varcoef 64³", Columns(gallery::Jumps3d(64, 4, 3)), options, rounds);
+  Measure("convdiff 50³", Columns(gallery::ConvectionDiffusion3d(50, 20)), options, rounds);
+  Measure("aniso 400²",
+          Symmetrized(Columns(gallery::RotatedAnisotropy2d(400, 1e-3, kSixth, kExact))), options,
+          rounds);
+  Measure("elasticity 20³", Symmetrized(Columns(gallery::Elasticity3d(20, kExact))), options,
+          rounds);
+  return 0;
+}
+
+}  // namespace
+}  // namespace spaid::kernels::bench
+
+int main(int argc, char** argv) { return spaid::kernels::bench::Main(argc, argv); }
