@@ -425,7 +425,9 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
   EXPECT_EQ(why(kernels::Method::kMinres), "cpu: MINRES is computed by the host alone");
   EXPECT_EQ(why(kernels::Method::kIdr), "cpu: IDR is computed by the host alone");
   const auto scaled = [&](kernels::Method method) {
-    return bench.adapter.PlaceSolve(*large.value, 0, 1, {.method = method}, 500, true).why;
+    return bench.adapter
+        .PlaceSolve(*large.value, 0, 1, {.method = method}, 500, kernels::MForm::kScaledRows)
+        .why;
   };
   EXPECT_EQ(scaled(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
   EXPECT_EQ(scaled(kernels::Method::kBicgstab),

@@ -16,6 +16,7 @@
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 #include "server/engine/adapter.h"
+#include "server/engine/resolved_build.h"
 #include "tests/server/engine/matrices.h"
 #include "tests/server/store/spill_helpers.h"
 
