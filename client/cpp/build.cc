@@ -19,6 +19,13 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
                                           const Call& call) {
   Expected<v1::JobLimits> limits = call.Limits();
   if (!limits.ok()) return limits.error();
+  if (fetch_result && TraitsOf(spec.engine).by_parts) {
+    return MakeError(Code::kInvalidArgument, kPartNeeded,
+                     "M of " + std::string(TraitsOf(spec.engine).title) +
+                         " is a cycle and no matrix that could be fetched: solve with it, or build "
+                         "it without fetching and download its parts one by one",
+                     "part");
+  }
   v1::BuildPreconditionerRequest header_request;
   v1::BuildHeader& header = *header_request.mutable_header();
   header.set_matrix(matrix);

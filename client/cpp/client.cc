@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -108,6 +109,26 @@ Expected<MatrixInfo> Client::UploadValues(const std::string& same_pattern_as, co
   Expected<MatrixInfo> stored = impl_->Upload(a, label, call, told, same_pattern_as);
   if (stored.ok() || !internal::IsGone(stored.error(), same_pattern_as)) return stored;
   return impl_->Upload(a, label, call, told);
+}
+
+Expected<MatrixInfo> Client::UploadVectors(int64_t n, int count, std::span<const double> vectors,
+                                           const std::string& label, const CallOptions& options) {
+  const auto size = static_cast<int64_t>(vectors.size());
+  if (n < 1 || count < 1 || count > n || size / count != n || size % count != 0) {
+    return internal::MakeError(Code::kInvalidArgument, internal::kSizeMismatch,
+                               "vectors has " + std::to_string(size) + " elements; " +
+                                   std::to_string(count) + " vectors of " + std::to_string(n) +
+                                   " are n * count, with 1 <= count <= n",
+                               "vectors");
+  }
+  std::vector<int64_t> col_ptr(static_cast<size_t>(n) + 1, size);
+  std::vector<int32_t> row_idx(vectors.size());
+  for (int64_t k = 0; k < count; ++k) {
+    col_ptr[static_cast<size_t>(k)] = k * n;
+    std::iota(row_idx.begin() + k * n, row_idx.begin() + (k + 1) * n, 0);
+  }
+  return Upload({.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = vectors}, label,
+                options);
 }
 
 Expected<MatrixInfo> Client::Impl::GetMatrix(const std::string& name, const Call& call) {
@@ -226,7 +247,12 @@ std::optional<Error> Client::DeletePreconditioner(const std::string& name,
 
 Expected<CscMatrix> Client::Download(const std::string& preconditioner, const CallOptions& options,
                                      const CscMatrix* known) {
-  return impl_->Download(preconditioner, known, Call(options));
+  return impl_->Download(preconditioner, nullptr, known, Call(options));
+}
+
+Expected<CscMatrix> Client::DownloadPart(const std::string& preconditioner, const Part& part,
+                                         const CallOptions& options) {
+  return impl_->Download(preconditioner, &part, nullptr, Call(options));
 }
 
 Expected<SolveResult> Client::Solve(const std::string& matrix, std::span<const double> b,

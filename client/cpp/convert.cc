@@ -65,6 +65,8 @@ void Read(const wire::Message& in, T* out) {
         member = Span(static_cast<const google::protobuf::Duration&>(
             in.GetReflection()->GetMessage(in, field)));
       }
+    } else if constexpr (wire::ListOfStructs<Member>) {
+      wire::Get(in, *field, &member);
     } else if constexpr (requires { requires HasFields<typename Member::value_type>; }) {
       if (wire::IsUnset(in, *field)) return;
       Read(in.GetReflection()->GetMessage(in, field), &member.emplace());
@@ -157,6 +159,7 @@ PreconditionerInfo FromProto(const v1::Preconditioner& in) {
   out.build_timings = FromProto(in.build_timings());
   out.created = Time(in.create_time());
   out.device = in.device();
+  for (const v1::Part& part : in.parts()) out.parts.push_back(Read<Part>(part));
   return out;
 }
 
@@ -277,6 +280,12 @@ std::optional<Precision> FromProto(v1::Precision in) {
 
 v1::Priority ToProto(Priority in) { return ToNumber<v1::Priority>(in); }
 v1::NullSpace ToProto(NullSpace in) { return ToNumber<v1::NullSpace>(in); }
+v1::Part ToProto(const Part& in) {
+  v1::Part out;
+  out.set_level(in.level);
+  out.set_kind(ToNumber<v1::PartKind>(in.kind));
+  return out;
+}
 v1::ReusePolicy ToProto(const ReusePolicy& in) {
   v1::ReusePolicy out;
   out.set_mode(ToNumber<v1::ReuseMode>(in.mode));

@@ -44,6 +44,7 @@ std::optional<Precision> FromProto(v1::Precision in);
 v1::JobState ToProto(JobState in);
 v1::Priority ToProto(Priority in);
 v1::NullSpace ToProto(NullSpace in);
+v1::Part ToProto(const Part& in);  // its level and kind
 v1::ReusePolicy ToProto(const ReusePolicy& in);
 // Options that in.engine does not read stay unset.
 v1::PreconditionerSpec ToProto(const PreconditionerSpec& in);

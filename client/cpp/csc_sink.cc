@@ -39,8 +39,9 @@ bool Inside(std::span<const int32_t> rows, int64_t n) {
 }  // namespace
 
 struct CscSink::Parts {
-  Parts(int64_t n_columns, int64_t entries, Aside where)
+  Parts(int64_t n_columns, int64_t entries, Aside where, int64_t n_rows)
       : n(n_columns),
+        rows(n_rows),
         nnz(entries),
         aside(where),
         pointers(v1::ARRAY_KIND_POINTERS, n + 1),
@@ -121,7 +122,7 @@ struct CscSink::Parts {
 
   int64_t total_bytes() const { return 8 * (n + 1) + 12 * nnz; }
 
-  const int64_t n, nnz;
+  const int64_t n, rows, nnz;  // rows: 0 where they are n
   Aside aside;
   int64_t received = 0;                // bytes
   const CscMatrix* pattern = nullptr;  // to be copied, if values alone come
@@ -143,19 +144,24 @@ CscSink::CscSink(CscSink&&) noexcept = default;
 CscSink& CscSink::operator=(CscSink&&) noexcept = default;
 CscSink::~CscSink() = default;
 
-Expected<CscSink> CscSink::Create(int64_t n, int64_t nnz, v1::ValueType type, Aside aside) {
+Expected<CscSink> CscSink::Create(int64_t n, int64_t nnz, v1::ValueType type, Aside aside,
+                                  int64_t rows) {
   // No more entries than can be counted in bytes.
   constexpr int64_t kMaxNnz = std::numeric_limits<int64_t>::max() / 16;
-  if (n < 1 || n > std::numeric_limits<int32_t>::max() || nnz < 0 || nnz > n * n || nnz > kMaxNnz) {
-    return ProtocolViolation("a result of " + std::to_string(n) + " columns and " +
+  constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();
+  if (n < 1 || n > kMaxRows || rows < 0 || rows > kMaxRows || nnz < 0 ||
+      nnz > n * (rows > 0 ? rows : n) || nnz > kMaxNnz) {
+    return ProtocolViolation("a result of " + std::to_string(n) + " columns, " +
+                             std::to_string(rows > 0 ? rows : n) + " rows and " +
                              std::to_string(nnz) + " entries");
   }
   if (type != v1::VALUE_TYPE_FLOAT64) return ProtocolViolation("values that are not fp64");
-  return CscSink(std::make_unique<Parts>(n, nnz, aside));
+  return CscSink(std::make_unique<Parts>(n, nnz, aside, rows == n ? 0 : rows));
 }
 
 Expected<CscSink> CscSink::Create(const v1::CscHeader& header, const CscMatrix* known) {
-  Expected<CscSink> sink = Create(header.n(), header.nnz(), header.value_type());
+  Expected<CscSink> sink =
+      Create(header.n(), header.nnz(), header.value_type(), Aside::kWhereItPays, header.rows());
   if (!sink.ok() || !header.values_only()) return sink;
   if (known == nullptr || known->n != header.n() ||
       static_cast<int64_t>(known->row_idx.size()) != header.nnz()) {
@@ -196,9 +202,10 @@ Expected<CscMatrix> CscSink::Finish() {
   }
   CscMatrix m{p.n, p.pointers.Release(), p.indices.Release(), p.values.Release()};
   if (m.col_ptr.front() != 0 || m.col_ptr.back() != p.nnz || !Monotone(m.col_ptr) ||
-      !Inside(m.row_idx, p.n)) {
+      !Inside(m.row_idx, p.rows > 0 ? p.rows : p.n)) {
     return ProtocolViolation("a result that is not a CSC matrix");
   }
+  m.rows = p.rows;
   return m;
 }
 

@@ -16,8 +16,9 @@ class CscSink {
  public:
   enum class Aside { kNever, kWhereItPays, kAlways };
 
+  // `rows`: of a matrix that is not square; else 0.
   static Expected<CscSink> Create(int64_t n, int64_t nnz, v1::ValueType type,
-                                  Aside aside = Aside::kWhereItPays);
+                                  Aside aside = Aside::kWhereItPays, int64_t rows = 0);
   // Makes one for the header of a result; of values alone with the pattern of `known`, which may be
   // null where the request named no pattern, and else outlives the sink. PROTOCOL_VIOLATION: they
   // are of another one.

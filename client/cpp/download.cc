@@ -1,4 +1,4 @@
-// Client::Download.
+// Client::Download and DownloadPart.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -14,7 +14,7 @@ namespace spaid {
 
 using namespace internal;  // NOLINT(build/namespaces): our own, in our own file
 
-Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner,
+Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, const Part* part,
                                            const CscMatrix* known, const Call& call) {
   v1::DownloadPreconditionerRequest request;
   request.set_name(preconditioner);
@@ -23,6 +23,7 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner,
   if (!known_pattern.ok()) return known_pattern.error();
   if (known_pattern->empty()) known = nullptr;
   request.set_known_pattern(*std::move(known_pattern));
+  if (part != nullptr) *request.mutable_part() = ToProto(*part);
 
   auto once = [&](grpc::ClientContext& context) -> Expected<CscMatrix> {
     const std::unique_ptr<grpc::ClientReader<v1::DownloadPreconditionerResponse>> reader =

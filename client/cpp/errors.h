@@ -23,6 +23,7 @@ inline constexpr std::string_view kSizeMismatch = "SIZE_MISMATCH";      // spans
 inline constexpr std::string_view kBadOption = "BAD_OPTION";            // ClientOptions
 inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";       // Client::Allocate
 inline constexpr std::string_view kUnreadableFile = "UNREADABLE_FILE";  // a PEM file
+inline constexpr std::string_view kPartNeeded = "PART_NEEDED";          // M is no matrix
 
 Error MakeError(Code code, std::string_view reason, std::string message, std::string field = {});
 

@@ -63,8 +63,9 @@ struct Client::Impl {
   };
   Expected<SolveResult> Solve(const Source& source, int64_t n, std::span<const double> b,
                               const SolveOptions& options, const Call& call);
-  Expected<CscMatrix> Download(const std::string& preconditioner, const CscMatrix* known,
-                               const Call& call);
+  // `part`: null where M is a matrix.
+  Expected<CscMatrix> Download(const std::string& preconditioner, const Part* part,
+                               const CscMatrix* known, const Call& call);
   // Reports the events after `last_event`, which advances with each, also if a callback throws;
   // `ended` is set with the last one. See Job.
   Expected<JobInfo> Watch(const std::string& name, const Call& call, int64_t& last_event,

@@ -38,6 +38,28 @@ std::string_view Name(Scaling value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(Coarsening value) {
+  static constexpr std::string_view kNames[] = {"smoothed-aggregation", "plain-aggregation"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(Smoother value) {
+  static constexpr std::string_view kNames[] = {"auto", "l1-jacobi", "jacobi",     "chebyshev",
+                                                "fsai", "afsai",     "static-spai"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(Cycle value) {
+  static constexpr std::string_view kNames[] = {"v", "w"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(PartKind value) {
+  static constexpr std::string_view kNames[] = {"unknown",  "scale",          "a",        "p", "r",
+                                                "smoother", "coarse-inverse", "near-null"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(Method value) {
   static constexpr std::string_view kNames[] = {"auto", "cg", "bicgstab", "gmres", "minres", "idr"};
   return Pick(kNames, value);

@@ -1,5 +1,6 @@
 #include "spaid/system.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -14,8 +15,8 @@ namespace {
 // A small matrix comes along with its first solve; a larger one is uploaded before, so that the
 // server is asked first if it has it.
 constexpr size_t kSmallEntries = 16 << 10;
-// The matrix, its pattern and M may all be gone.
-constexpr int kMaxTries = 4;
+// The matrix, its pattern, M and vectors may all be gone.
+constexpr int kMaxTries = 5;
 
 }  // namespace
 
@@ -67,6 +68,36 @@ std::optional<Error> System::SetMatrix(const CscView& a) {
   return std::nullopt;
 }
 
+void System::SetVectors(int count, std::span<const double> vectors, bool coordinates) {
+  vectors_ = vectors;
+  vector_count_ = count;
+  coordinates_ = coordinates;
+  vectors_handle_.clear();
+  preconditioner_.clear();
+}
+
+void System::SetNearNullSpace(int count, std::span<const double> vectors) {
+  SetVectors(count, vectors, false);
+}
+
+void System::SetCoordinates(int count, std::span<const double> coordinates) {
+  SetVectors(count, coordinates, true);
+}
+
+Expected<PreconditionerSpec> System::Spec(const CallOptions& call) {
+  PreconditionerSpec spec = options_.spec;
+  if (spec.engine != Engine::kAmg || vector_count_ == 0) return spec;
+  if (vectors_handle_.empty()) {
+    const int64_t n = static_cast<int64_t>(vectors_.size()) / std::max(1, vector_count_);
+    auto stored = client_->UploadVectors(n, vector_count_, vectors_, "", call);
+    if (!stored.ok()) return stored.error();
+    vectors_handle_ = stored->name;
+  }
+  spec.amg.near_null_space = coordinates_ ? "" : vectors_handle_;
+  spec.amg.coordinates = coordinates_ ? vectors_handle_ : "";
+  return spec;
+}
+
 std::optional<Error> System::UploadPattern(const CallOptions& call) {
   CscView pattern = a_;
   pattern.values = {};
@@ -79,7 +110,7 @@ std::optional<Error> System::UploadPattern(const CallOptions& call) {
 
 bool System::Forget(const Error& error) {
   bool ours = false;
-  for (std::string* handle : {&matrix_, &pattern_, &preconditioner_}) {
+  for (std::string* handle : {&matrix_, &pattern_, &preconditioner_, &vectors_handle_}) {
     if (handle->empty() || !internal::IsGone(error, *handle)) continue;
     handle->clear();
     ours = true;
@@ -108,6 +139,9 @@ Expected<SolveResult> System::Solve(std::span<const double> b, std::span<const d
   for (int left = kMaxTries;; --left) {
     SolveOptions options = options_;
     options.initial_guess = guess;
+    Expected<PreconditionerSpec> spec = Spec(call);
+    if (!spec.ok()) return spec.error();
+    options.spec = *std::move(spec);
     if (options.engine != Engine::kAuto) options.preconditioner = preconditioner_;
     if (options.preconditioner.empty()) options.reuse = {};  // of an M that there is
     Expected<SolveResult> solved = SolveOnce(b, options, call);
@@ -135,7 +169,9 @@ Expected<BuildResult> System::Build(bool fetch_result, const CallOptions& call,
   for (int left = kMaxTries;; --left) {
     Timings upload;
     if (auto error = Upload(call, &upload)) return *std::move(error);
-    Expected<BuildResult> built = client_->Build(matrix_, options_.spec, fetch_result, call, known);
+    const Expected<PreconditionerSpec> spec = Spec(call);
+    if (!spec.ok()) return spec.error();
+    Expected<BuildResult> built = client_->Build(matrix_, *spec, fetch_result, call, known);
     if (!built.ok()) {
       if (left > 1 && Forget(built.error())) continue;
       return built;

@@ -108,6 +108,12 @@ class Client {
   Expected<MatrixInfo> UploadValues(const std::string& same_pattern_as, const CscView& a,
                                     const std::string& label = "", const CallOptions& call = {},
                                     Timings* timings = nullptr);
+  // Stores `count` vectors of n numbers, by columns, for options that name vectors by a handle
+  // (AmgSpec::near_null_space, coordinates): as the first columns of a matrix of n rows, of which
+  // the others are empty. Copies the vectors. Errors: SIZE_MISMATCH (not n * count numbers, or more
+  // vectors than n), and those of Upload.
+  Expected<MatrixInfo> UploadVectors(int64_t n, int count, std::span<const double> vectors,
+                                     const std::string& label = "", const CallOptions& call = {});
   // Describes a matrix. NOT_FOUND: HANDLE_UNKNOWN or HANDLE_EVICTED, here and wherever a handle is
   // named.
   Expected<MatrixInfo> GetMatrix(const std::string& name, const CallOptions& call = {});
@@ -132,9 +138,13 @@ class Client {
   Expected<PreconditionerInfo> GetPreconditioner(const std::string& name, const CallOptions& = {});
   Expected<std::vector<PreconditionerInfo>> ListPreconditioners(const CallOptions& = {});
   std::optional<Error> DeletePreconditioner(const std::string& name, const CallOptions& = {});
-  // Downloads M in CSC, sorted; G if M = GᵀG (is_factor). `known`: as for Build.
+  // Downloads M in CSC, sorted; G if M = GᵀG (is_factor). `known`: as for Build. Of Engine::kAmg,
+  // whose M is no matrix: PART_NEEDED.
   Expected<CscMatrix> Download(const std::string& preconditioner, const CallOptions& call = {},
                                const CscMatrix* known = nullptr);
+  // Downloads one of PreconditionerInfo::parts, by its level and kind. UNKNOWN_PART: there is none.
+  Expected<CscMatrix> DownloadPart(const std::string& preconditioner, const Part& part,
+                                   const CallOptions& call = {});
 
   // Solves A X = B. b: n × rhs_count, column-major, rhs_count = b.size() / n. An outcome other than
   // converged is no Error: look at `rhs[k].outcome`. Errors: RHS_LENGTH_MISMATCH, BAD_TOLERANCE, …

@@ -46,7 +46,8 @@ namespace spaid::eigen {
 // and fetches it; compute() does both, or the second alone where the pattern is the same. Where
 // there is no M, because info() is not Success, solve() gives NaN. UpLo: the triangle of a
 // symmetric A to be read, as for ConjugateGradient, whose default is Lower; by default all of A.
-// StorageIndex: that of M here, which the count of its entries has to fit.
+// Engine::kAmg, whose M is no matrix, is refused (PART_NEEDED): Solver takes it. StorageIndex: that
+// of M here, which the count of its entries has to fit.
 template <class Scalar_ = double, int UpLo = Eigen::Lower | Eigen::Upper, class StorageIndex_ = int>
 class Preconditioner
     : public Eigen::SparseSolverBase<Preconditioner<Scalar_, UpLo, StorageIndex_>> {
@@ -150,6 +151,15 @@ class Preconditioner
   }
   template <class Stored>
   void Factorize(const Stored& a) {
+    if (TraitsOf(held_.options().engine).by_parts) {
+      Note(internal::InvalidArgument(
+          "PART_NEEDED",
+          "M of engine " + std::string(Name(held_.options().engine)) +
+              " is a cycle that the daemon runs, and no matrix to be applied here; take "
+              "spaid::eigen::Solver, which solves there",
+          "engine"));
+      return;
+    }
     if (!Note(held_.TakeValues(a, /*may_borrow=*/true))) return;
     if (n_ == 0) {
       m_.resize(0, 0);

@@ -40,6 +40,13 @@ class System {
   // same way: by the same engine and spec.
   void SetOptions(SolveOptions options, ReusePolicy reuse);
 
+  // Vectors for Engine::kAmg, which alone reads them, in place of those that the spec names:
+  // `count` that A nearly maps to zero, n * count numbers by columns, or the coordinates of the
+  // nodes, 2 or 3 numbers each, all of one direction before those of the next. Borrowed; sent with
+  // the first call that needs them. 0: none. M of those before is forgotten.
+  void SetNearNullSpace(int count, std::span<const double> vectors);
+  void SetCoordinates(int count, std::span<const double> coordinates);
+
   // Sends the pattern alone, before there are values, unless the server has it; the next Solve or
   // Build sends values alone. As Client::Upload.
   std::optional<Error> UploadPattern(const CallOptions& call = {});
@@ -61,6 +68,9 @@ class System {
   std::optional<Error> CheckCount(size_t values) const;
   // Forgets what `error` says is gone. False: nothing of ours.
   bool Forget(const Error& error);
+  void SetVectors(int count, std::span<const double> vectors, bool coordinates);
+  // The spec of options_ with the handle of the vectors, which are sent where they have none.
+  Expected<PreconditionerSpec> Spec(const CallOptions& call);
   Expected<SolveResult> SolveOnce(std::span<const double> b, const SolveOptions& options,
                                   const CallOptions& call);
 
@@ -70,6 +80,10 @@ class System {
   std::string matrix_;   // of these values
   std::string pattern_;  // of some values on this pattern
   std::string preconditioner_;
+  std::span<const double> vectors_;
+  int vector_count_ = 0;
+  bool coordinates_ = false;  // what they are
+  std::string vectors_handle_;
 };
 
 }  // namespace spaid

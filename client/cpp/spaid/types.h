@@ -87,26 +87,29 @@ struct CscMatrix {
   std::vector<int32_t> row_idx = {};
   std::vector<double> values = {};
   bool is_factor = false;  // a preconditioner's G, lower triangular, with M = GᵀG
+  int64_t rows = 0;        // of a Part that is not square; else 0: n
   operator CscView() const {
     return {.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values};
   }
 };
 
 // kFsai, kAfsai: M = GᵀG of a symmetric positive definite A, G on a prescribed pattern, or on one
-// that grows; for CG. kDynamicSpai: as kStaticSpai, on a pattern that grows.
+// that grows; for CG. kDynamicSpai: as kStaticSpai, on a pattern that grows. kAmg: M is a cycle of
+// multigrid, which is no matrix.
 // The value is the number of the same EngineKind on the wire.
-enum class Engine { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai };
+enum class Engine { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai, kAmg };
 // All there is to know of an engine without its options: the table is all of the client that a new
 // one has to be entered in.
 struct EngineTraits {
   Engine engine = Engine::kNone;
   std::string_view name = "unknown";   // of flags and JSON
   std::string_view title = "unknown";  // of sentences
-  bool approximate = false;  // an approximate inverse: its build takes long, and may be a GPU's
-  bool for_cg = true;        // M is symmetric positive definite where A is
-  bool factored = false;     // what is built is G of M = GᵀG, and A must be positive definite
-  bool has_power = false;    // reads pattern_power
-  bool has_blocks = false;   // reads block_size
+  bool estimated = false;              // a build takes long enough to be asked for its time before
+  bool for_cg = true;                  // M is symmetric positive definite where A is
+  bool factored = false;    // what is built is G of M = GᵀG, and A must be positive definite
+  bool has_power = false;   // reads pattern_power
+  bool has_blocks = false;  // reads block_size
+  bool by_parts = false;    // M is no matrix: its Parts are downloaded one by one
 };
 inline constexpr EngineTraits kEngines[] = {
     {.engine = Engine::kAuto, .name = "auto", .title = "auto"},
@@ -115,25 +118,30 @@ inline constexpr EngineTraits kEngines[] = {
     {.engine = Engine::kStaticSpai,
      .name = "static-spai",
      .title = "static SPAI",
-     .approximate = true,
+     .estimated = true,
      .for_cg = false,
      .has_power = true},
     {.engine = Engine::kFsai,
      .name = "fsai",
      .title = "FSAI",
-     .approximate = true,
+     .estimated = true,
      .factored = true,
      .has_power = true},
     {.engine = Engine::kAfsai,
      .name = "afsai",
      .title = "adaptive FSAI",
-     .approximate = true,
+     .estimated = true,
      .factored = true},
     {.engine = Engine::kDynamicSpai,
      .name = "dynamic-spai",
      .title = "dynamic SPAI",
-     .approximate = true,
+     .estimated = true,
      .for_cg = false},
+    {.engine = Engine::kAmg,
+     .name = "amg",
+     .title = "multigrid",
+     .estimated = true,
+     .by_parts = true},
 };
 // A value that is forged out of range has those of the name "unknown".
 constexpr EngineTraits TraitsOf(Engine engine) {
@@ -149,6 +157,13 @@ enum class Learned { kOn, kOff };
 enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 // How A is scaled before M is made: see Scaling in proto/spaid/v1/preconditioner_spec.proto.
 enum class Scaling { kAuto, kNone, kEquilibrate, kMatching };
+// How multigrid comes to coarser levels, smooths each, and visits the coarser one: see Coarsening,
+// Smoother and Cycle in proto/spaid/v1/preconditioner_spec.proto.
+enum class Coarsening { kSmoothedAggregation, kPlainAggregation };
+enum class Smoother { kAuto, kL1Jacobi, kJacobi, kChebyshev, kFsai, kAfsai, kStaticSpai };
+enum class Cycle { kV, kW };
+// Matrices that M of multigrid consists of: see PartKind in proto/spaid/v1/preconditioner.proto.
+enum class PartKind { kScale = 1, kA, kP, kR, kSmoother, kCoarseInverse, kNearNull };
 enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
 // How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
 // kAuto: fp32 where that fits and spares a twentieth or more of the bytes an iteration moves.
@@ -180,8 +195,9 @@ enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
 
 // The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
 std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy),
-    Name(Scaling), Name(Method), Name(Precision), Name(NullSpace), Name(ReuseMode),
-    Name(ReuseDecision), Name(Outcome), Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
+    Name(Scaling), Name(Coarsening), Name(Smoother), Name(Cycle), Name(PartKind), Name(Method),
+    Name(Precision), Name(NullSpace), Name(ReuseMode), Name(ReuseDecision), Name(Outcome),
+    Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
 
 // Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
 // visit(name, member) for each, by its name on the wire, which is that in spaidctl's JSON, too.
@@ -302,6 +318,38 @@ struct DynamicSpaiSpec {
   }
 };
 
+// Options of kAmg. See AmgSpec in proto/spaid/v1/preconditioner_spec.proto.
+struct AmgSpec {
+  Coarsening coarsening = Coarsening::kSmoothedAggregation;
+  double strength_threshold = 0.25;
+  int node_size = 0;  // unknowns of a node, consecutive; 0: found by the pattern
+  // Handles of Client::UploadVectors: vectors that A nearly maps to zero, or the nodes'
+  // coordinates.
+  std::string near_null_space = {}, coordinates = {};
+  Smoother smoother = Smoother::kAuto;
+  int pre_sweeps = 1, post_sweeps = 1;
+  int chebyshev_degree = 2;
+  Cycle cycle = Cycle::kV;
+  int max_levels = 20, max_coarse_size = 500;
+  double max_growth = 0.7, max_operator_complexity = 3;
+  Precision hierarchy_precision = Precision::kAuto;
+  // Growth of the rows of G of Smoother::kAfsai, as in FsaiSpec.
+  int k_max = 3, step_size = 2;
+  double epsilon = 1e-3;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "coarsening", self.coarsening, "strength_threshold",
+                   self.strength_threshold, "node_size", self.node_size, "near_null_space",
+                   self.near_null_space, "coordinates", self.coordinates, "smoother", self.smoother,
+                   "pre_sweeps", self.pre_sweeps, "post_sweeps", self.post_sweeps,
+                   "chebyshev_degree", self.chebyshev_degree, "cycle", self.cycle, "max_levels",
+                   self.max_levels, "max_coarse_size", self.max_coarse_size, "max_growth",
+                   self.max_growth, "max_operator_complexity", self.max_operator_complexity,
+                   "hierarchy_precision", self.hierarchy_precision, "k_max", self.k_max,
+                   "step_size", self.step_size, "epsilon", self.epsilon);
+  }
+};
+
 struct PreconditionerSpec {
   Engine engine = Engine::kStaticSpai;
   int pattern_power = 1;                // kStaticSpai, kFsai: p of (E + |base|)^p
@@ -316,11 +364,13 @@ struct PreconditionerSpec {
   int block_size = 1;              // kJacobi: rows of the diagonal blocks that M inverts, 1 to 32
   Learned learned = Learned::kOn;  // kAuto
   std::optional<Scaling> scaling = {};  // none: kNone, for kAuto kAuto
-  // Keep no factors of a scaling, and no pattern that grew, of an earlier build with other values.
+  // Keep no factors of a scaling, no pattern that grew, and no aggregates of an earlier build with
+  // other values.
   bool regrow = false;
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
-  // But for `engine`. Those of fsai and dynamic_spai by themselves.
+  AmgSpec amg = {};
+  // But for `engine`. Those of fsai, dynamic_spai and amg by themselves.
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "pattern_power", self.pattern_power, "keep_tau", self.keep_tau,
@@ -328,7 +378,8 @@ struct PreconditionerSpec {
                    "row_match", self.row_match, "post_filter", self.post_filter, "local_solver",
                    self.local_solver, "thread_strategy", self.thread_strategy, "block_size",
                    self.block_size, "learned", self.learned, "scaling", self.scaling, "regrow",
-                   self.regrow, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai);
+                   self.regrow, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai, "amg",
+                   self.amg);
   }
 };
 
@@ -370,6 +421,40 @@ struct DynamicSpaiQuality {
   }
 };
 
+// See AmgQuality in proto/spaid/v1/preconditioner_spec.proto; field for field.
+struct AmgQuality {
+  struct Level {
+    int64_t rows = 0, nnz = 0, aggregates = 0, isolated = 0;
+    bool guarded = false;  // P is not smoothed, for the next level would have grown
+    double rho = 0;
+    int64_t nnz_p = 0, nnz_smoother = 0;
+    template <class Self, class Visit>
+    static void Fields(Self& self, Visit&& visit) {
+      internal::Each(visit, "rows", self.rows, "nnz", self.nnz, "aggregates", self.aggregates,
+                     "isolated", self.isolated, "guarded", self.guarded, "rho", self.rho, "nnz_p",
+                     self.nnz_p, "nnz_smoother", self.nnz_smoother);
+    }
+  };
+  std::vector<Level> levels;               // that of A first
+  Smoother smoother = Smoother::kAuto;     // never that
+  Precision precision = Precision::kAuto;  // never that
+  int node_size = 1;
+  double operator_complexity = 1, grid_complexity = 1;  // entries, and rows, of all levels over A's
+  double near_null_rayleigh = 0, beta = 0;
+  int64_t singular_coarse_pivots = 0;
+  bool inverted = false;        // the last level; else it is smoothed
+  bool pattern_reused = false;  // aggregates of earlier values
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "levels", self.levels, "smoother", self.smoother, "precision",
+                   self.precision, "node_size", self.node_size, "operator_complexity",
+                   self.operator_complexity, "grid_complexity", self.grid_complexity,
+                   "near_null_rayleigh", self.near_null_rayleigh, "beta", self.beta,
+                   "singular_coarse_pivots", self.singular_coarse_pivots, "inverted", self.inverted,
+                   "pattern_reused", self.pattern_reused);
+  }
+};
+
 struct Quality {
   double residual_frobenius = 0;
   std::vector<double> residual_quantiles;  // at 0, 10, 25, 50, 75, 90, 99, 100 %
@@ -385,19 +470,35 @@ struct Quality {
   bool scaling_reused = false;       // its factors were found for earlier values
   std::optional<FsaiQuality> fsai;   // if M = GᵀG, which has no measured residuals
   std::optional<DynamicSpaiQuality> dynamic_spai;  // kDynamicSpai: how its pattern grew
+  std::optional<AmgQuality>
+      amg;  // kAmg, which has no measured residuals; density: of all its parts
   std::vector<std::string> warnings;
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
-    internal::Each(
-        visit, "residual_frobenius", self.residual_frobenius, "residual_quantiles",
-        self.residual_quantiles, "worst_column", self.worst_column, "density", self.density,
-        "gram_columns", self.gram_columns, "qr_columns", self.qr_columns, "iterative_columns",
-        self.iterative_columns, "not_converged_columns", self.not_converged_columns,
-        "rescued_columns", self.rescued_columns, "rank_deficient_columns",
-        self.rank_deficient_columns, "zero_columns", self.zero_columns, "non_finite_columns",
-        self.non_finite_columns, "min_scaled_pivot", self.min_scaled_pivot, "thread_strategy",
-        self.thread_strategy, "scaling", self.scaling, "scaling_reused", self.scaling_reused,
-        "fsai", self.fsai, "dynamic_spai", self.dynamic_spai, "warnings", self.warnings);
+    internal::Each(visit, "residual_frobenius", self.residual_frobenius, "residual_quantiles",
+                   self.residual_quantiles, "worst_column", self.worst_column, "density",
+                   self.density, "gram_columns", self.gram_columns, "qr_columns", self.qr_columns,
+                   "iterative_columns", self.iterative_columns, "not_converged_columns",
+                   self.not_converged_columns, "rescued_columns", self.rescued_columns,
+                   "rank_deficient_columns", self.rank_deficient_columns, "zero_columns",
+                   self.zero_columns, "non_finite_columns", self.non_finite_columns,
+                   "min_scaled_pivot", self.min_scaled_pivot, "thread_strategy",
+                   self.thread_strategy, "scaling", self.scaling, "scaling_reused",
+                   self.scaling_reused, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai, "amg",
+                   self.amg, "warnings", self.warnings);
+  }
+  bool measured() const { return !fsai && !amg; }  // residual_frobenius is there
+};
+
+// One of the matrices that M of kAmg consists of. See Part in proto/spaid/v1/preconditioner.proto.
+struct Part {
+  int level = 0;  // 0: A's
+  PartKind kind = PartKind::kA;
+  int64_t rows = 0, columns = 0, nnz = 0;
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "level", self.level, "kind", self.kind, "rows", self.rows, "columns",
+                   self.columns, "nnz", self.nnz);
   }
 };
 
@@ -414,6 +515,7 @@ struct PreconditionerInfo {
   Timings build_timings;
   std::chrono::system_clock::time_point created;
   std::string device;
+  std::vector<Part> parts;  // kAmg: to be downloaded; nnz is that of all
 };
 
 struct Residual {

@@ -75,6 +75,10 @@ TEST(Names, AreThoseOfTheWire) {
   EXPECT_EQ(Name(Engine::kFsai), "fsai");
   EXPECT_EQ(Name(Engine::kAfsai), "afsai");
   EXPECT_EQ(Name(Engine::kDynamicSpai), "dynamic-spai");
+  EXPECT_EQ(Name(Engine::kAmg), "amg");
+  EXPECT_EQ(Name(Smoother::kStaticSpai), "static-spai");
+  EXPECT_EQ(Name(PartKind::kNearNull), "near-null");
+  EXPECT_EQ(Name(static_cast<PartKind>(8)), "unknown");
   EXPECT_EQ(Name(LocalSolver::kGram), "gram");
   EXPECT_EQ(Name(ThreadStrategy::kPaper), "paper");
   EXPECT_EQ(Name(Method::kBicgstab), "bicgstab");

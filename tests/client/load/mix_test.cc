@@ -40,6 +40,7 @@ TEST(Engines, GoByTheirNamesWithDashesOrUnderscores) {
                                     Pair(Engine::kAfsai, 0.5), Pair(Engine::kAuto, 1)));
   EXPECT_EQ(ToText(*engines), "jacobi=4,static-spai=1,afsai=0.5,auto=1");
   EXPECT_THAT(*ParseEngines("dynamic_spai"), ElementsAre(Pair(Engine::kDynamicSpai, 1)));
+  EXPECT_THAT(*ParseEngines("amg=2"), ElementsAre(Pair(Engine::kAmg, 2)));
   EXPECT_THAT(ParseEngines("ilu").error().message, HasSubstr("no engine is called ilu"));
 }
 
