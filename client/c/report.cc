@@ -50,7 +50,7 @@ void Add(Figures& to, const Timings& timings) {
 
 void Add(Figures& to, const std::string& name, const Quality& quality) {
   Add<Quality>(to, name, quality);
-  if (quality.fsai) to.erase(name + ".residual_frobenius");  // not measured
+  if (!quality.measured()) to.erase(name + ".residual_frobenius");
 }
 
 // As in JSON: MAX_ITERATIONS.
@@ -127,6 +127,7 @@ Figures FiguresOf(const BuildResult& built) {
   Add(to, "host_bytes", m.host_bytes);
   Add(to, "device_bytes", m.device_bytes);
   Add(to, "quality", m.quality);
+  Add(to, "parts", m.parts);
   Add(to, built.timings);
   return to;
 }

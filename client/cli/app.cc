@@ -81,6 +81,7 @@ void AddSolve(CLI::App& app, Arguments& args) {
       "  spaidctl solve A.mtx --engine=jacobi --method=cg --rtol=1e-10 --json\n"
       "  spaidctl solve gallery:poisson:40 --engine=afsai --k-max=20\n"
       "  spaidctl solve gallery:convdiff:30 --engine=dynamic-spai --column-tol=0.4\n"
+      "  spaidctl solve gallery:poisson:40 --engine=amg\n"
       "  spaidctl solve A.mtx --plot=A.svg                how the residual fell, for a report\n"
       "  spaidctl solve A.mtx --preconditioner=preconditioners/... --reuse=auto   the next time "
       "step\n"
@@ -129,12 +130,15 @@ void AddBuild(CLI::App& app, Arguments& args) {
       app, args, Command::kBuild, "build", "Build a preconditioner and keep it on the server",
       "  spaidctl build A.mtx --engine=static-spai                the handle is on the first line\n"
       "  spaidctl build A.mtx --pattern-power=2 --precond-out=M.mtx.gz\n"
+      "  spaidctl build gallery:poisson:20 --engine=amg --precond-out=M    parts, and cycle.py\n"
       "  spaidctl build gallery:circuit --row-match --local-solver=qr --json");
   AddMatrix(sub, b.matrix);
   b.engine.engine = Engine::kStaticSpai;
   AddEngine(sub, b.engine, /*with_none=*/false);
-  sub->add_option("--precond-out", b.precond_out,
-                  "Write M, or G of M = G'G, here as Matrix Market (also .gz)")
+  sub->add_option(
+         "--precond-out", b.precond_out,
+         "Write M, or G of M = G'G, here as Matrix Market (also .gz); of amg, whose M is a "
+         "cycle: a folder, of its parts and of cycle.py, which applies them")
       ->type_name("FILE");
   AddLimits(sub, b.limits);
   sub->add_flag("--detach", b.detach, "Print the job's name and leave; see watch and jobs")
@@ -179,7 +183,8 @@ void AddLists(CLI::App& app, Arguments& args) {
       preconditioners->add_option("name", args.list.name, "Handle of one")->type_name("HANDLE");
   auto* download = preconditioners
                        ->add_option("--download", args.list.download,
-                                    "Write M, or G of M = G'G, here as Matrix Market (also .gz)")
+                                    "Write M, or G of M = G'G, here as Matrix Market (also .gz); "
+                                    "of amg: a folder, as build --precond-out")
                        ->type_name("FILE")
                        ->needs(name);
   preconditioners->add_flag("--delete", args.list.remove, "Delete it")

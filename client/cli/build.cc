@@ -7,7 +7,7 @@
 #include "client/cli/detach.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
-#include "client/cli/matrix_market.h"
+#include "client/cli/parts.h"
 #include "client/cli/printable.h"
 
 namespace spaid::cli {
@@ -17,7 +17,9 @@ ExitCode RunBuild(Session& session, const BuildArgs& args) {
   if (!source.ok()) return session.out.Fail(source.error());
   auto spec = ResolveSpec(session, args.engine);
   if (!spec.ok()) return session.out.Fail(spec.error());
-  const bool fetch = !args.precond_out.empty();
+  const bool wanted = !args.precond_out.empty();
+  // With M, unless that may be a cycle, which has parts.
+  const bool fetch = wanted && spec->engine != Engine::kAuto && !TraitsOf(spec->engine).by_parts;
   ProgressReporter reporter(session.progress_mode(), stderr);
   const CallOptions call = session.Call(args.limits, reporter);
   if (args.detach) {
@@ -38,26 +40,25 @@ ExitCode RunBuild(Session& session, const BuildArgs& args) {
   }();
   reporter.Clear();
   if (!built.ok()) return session.out.Fail(built.error());
-  if (fetch) {
-    if (!built->m) {
-      Error error = LocalError("NO_RESULT", "the server did not send M");
-      error.code = Code::kInternal;
-      return session.out.Fail(error);
-    }
-    if (auto error = WriteMatrix(args.precond_out, *built->m)) return session.out.Fail(*error);
-  }
   const PreconditionerInfo& m = built->preconditioner;
+  std::string written;
+  if (wanted) {
+    const Interrupt::Guard guard("stopping");
+    auto files = WriteM(session, m, built->m ? &*built->m : nullptr, args.precond_out);
+    if (!files.ok()) return session.out.Fail(files.error());
+    written = *std::move(files);
+  }
   if (session.out.json()) {
     nlohmann::json object = ToJson(m);
     object["command"] = "build";
     object["preconditioner"] = m.name;
     AddTimings(object, built->timings);
-    if (fetch) object["precond_file"] = args.precond_out;
+    if (wanted) object["precond_file"] = args.precond_out;
     session.out.PrintJson(object);
   } else {
     session.out.Print(Printable(m.name) + "\n" + Describe(m, session.out.color()));
     if (built->timings.reused) session.out.Print("  (it was there already: nothing was built)\n");
-    if (fetch) session.out.Print("  " + MatrixOf(*built->m) + " is in " + args.precond_out + "\n");
+    if (wanted) session.out.Print("  " + written + "\n");
   }
   return session.out.Finish(ExitCode::kOk);
 }

@@ -20,10 +20,14 @@ double ResidualOf(const ComparedRow& row) {
   return std::isnan(residual) ? std::numeric_limits<double>::infinity() : residual;
 }
 
+// Multigrid scales A by it.
+bool HasDiagonal(const Diagnosis& d) {
+  return d.missing_diagonal.count == 0 && d.zero_diagonal.count == 0;
+}
+
 // CG needs a symmetric positive definite matrix; what can be seen of that without solving.
 bool MayBePositiveDefinite(const Diagnosis& d) {
-  return d.numerically_symmetric && d.missing_diagonal.count == 0 && d.zero_diagonal.count == 0 &&
-         d.negative_diagonal.count == 0;
+  return d.numerically_symmetric && HasDiagonal(d) && d.negative_diagonal.count == 0;
 }
 
 // Whether a method takes the matrix and the engine's M, and is worth a line; `indefinite` once CG
@@ -44,6 +48,13 @@ bool Fits(Method method, const EngineTraits& engine, const Diagnosis& d, bool in
       break;
   }
   return true;
+}
+
+// What the table of engines says, but for a cycle that smooths more on one side.
+EngineTraits TraitsOf(const PreconditionerSpec& spec) {
+  EngineTraits traits = spaid::TraitsOf(spec.engine);
+  if (traits.by_parts && spec.amg.pre_sweeps != spec.amg.post_sweeps) traits.for_cg = false;
+  return traits;
 }
 
 // All but AUTO, those last that need a positive definite matrix.
@@ -107,6 +118,7 @@ std::optional<Error> Comparison::Run() {
     const bool builds = engine.engine != Engine::kNone;
     if (builds && !Contains(system_.server.engines, engine.engine)) continue;
     if (engine.factored && !MayBePositiveDefinite(system_.matrix.diagnosis)) continue;
+    if (engine.by_parts && !HasDiagonal(system_.matrix.diagnosis)) continue;
     PreconditionerSpec spec = system_.base;
     spec.engine = engine.engine;
     if (!engine.has_power) {
@@ -128,7 +140,7 @@ std::optional<Error> Comparison::TryEngine(const PreconditionerSpec& spec) {
   ComparedRow row;
   row.spec = spec;
   std::string handle;
-  if (TraitsOf(spec.engine).approximate) {
+  if (spaid::TraitsOf(spec.engine).estimated) {
     auto estimate = session_.client.Estimate(system_.matrix.name, spec, session_.Call());
     if (!estimate.ok()) return Refused(std::move(row), estimate.error());
     if (estimate->predicted_ms > args_.max_setup_s * 1000) {
@@ -154,7 +166,7 @@ std::optional<Error> Comparison::TryEngine(const PreconditionerSpec& spec) {
   for (const Method method :
        {Method::kCg, Method::kMinres, Method::kBicgstab, Method::kIdr, Method::kGmres}) {
     if (!Contains(system_.server.methods, method) ||
-        !Fits(method, TraitsOf(spec.engine), system_.matrix.diagnosis, indefinite_)) {
+        !Fits(method, TraitsOf(spec), system_.matrix.diagnosis, indefinite_)) {
       continue;
     }
     ComparedRow pair = row;

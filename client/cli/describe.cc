@@ -6,6 +6,9 @@
 namespace spaid::cli {
 namespace {
 
+// Over this c'Ac / c'c the daemon warns that c is hardly a near-null vector.
+constexpr double kPoorRayleigh = 0.05;
+
 std::string YesNo(bool value) { return value ? "yes" : "no"; }
 
 std::string Symmetry(const Diagnosis& d) {
@@ -57,6 +60,47 @@ void AddFacts(Facts& facts, const DynamicSpaiQuality& q, int64_t n) {
   if (q.slow_columns > 0) facts.Add("slow columns", FormatCount(q.slow_columns));
   if (q.copied_columns > 0) facts.Add("copied columns", FormatCount(q.copied_columns));
   AddCounted(facts, "dependent columns", q.dependent_columns, Style::kWarn);
+}
+
+void AddFacts(Facts& facts, const AmgQuality& q) {
+  facts.Add("smoother", std::string(Name(q.smoother)) + " (beta " + FormatFixed(q.beta, 1) + ")");
+  facts.Add("complexity", FormatFixed(q.operator_complexity, 2) + " of the entries, " +
+                              FormatFixed(q.grid_complexity, 2) + " of the rows of A");
+  facts.Add("near-null", "Rayleigh quotient " + FormatResidual(q.near_null_rayleigh),
+            q.near_null_rayleigh > kPoorRayleigh ? Style::kWarn : Style::kPlain);
+  if (q.node_size > 1) facts.Add("node", FormatCount(q.node_size) + " unknowns");
+  facts.Add("precision", std::string(Name(q.precision)));
+  if (q.pattern_reused) {
+    facts.Add("aggregates", "those that an earlier build found (--regrow: anew)");
+  }
+  if (q.singular_coarse_pivots > 0) {
+    facts.Add("singular", FormatCount(q.singular_coarse_pivots) +
+                              " unknowns of the last level are left out of its inverse");
+  }
+}
+
+std::string LevelTable(const AmgQuality& q, bool color) {
+  using Align = Table::Align;
+  Table table({{"level", Align::kRight},
+               {"rows", Align::kRight},
+               {"entries", Align::kRight},
+               {"aggregates", Align::kRight},
+               {"isolated", Align::kRight},
+               {"nnz(P)", Align::kRight},
+               {"smoother", Align::kRight},
+               {"", Align::kLeft}});
+  for (size_t l = 0; l < q.levels.size(); ++l) {
+    const AmgQuality::Level& level = q.levels[l];
+    const bool last = l + 1 == q.levels.size();
+    const auto unless_last = [last](int64_t count) { return last ? "-" : FormatCount(count); };
+    table.Add({std::to_string(l), FormatCount(level.rows), FormatCount(level.nnz),
+               unless_last(level.aggregates), unless_last(level.isolated), unless_last(level.nnz_p),
+               last && q.inverted ? "-" : FormatCount(level.nnz_smoother),
+               last            ? (q.inverted ? "inverted" : "smoothed")
+               : level.guarded ? "P not smoothed"
+                               : ""});
+  }
+  return table.Text(color);
 }
 
 }  // namespace
@@ -150,9 +194,10 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   }
   if (q.fsai) {
     AddFacts(facts, *q.fsai, info.spec.engine == Engine::kAfsai, info.n);
-  } else {
+  } else if (q.measured()) {
     facts.Add("|AM - I|", FormatResidual(q.residual_frobenius) + " (Frobenius)");
   }
+  if (q.amg) AddFacts(facts, *q.amg);
   if (q.dynamic_spai) AddFacts(facts, *q.dynamic_spai, info.n);
   if (q.residual_quantiles.size() == 8) {
     facts.Add("columns", "median " + FormatResidual(q.residual_quantiles[3]) + ", 99 % below " +
@@ -171,6 +216,7 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
   AddCounted(facts, "zero columns", q.zero_columns, Style::kBad);
   AddCounted(facts, "non-finite columns", q.non_finite_columns, Style::kBad);
   std::string text = facts.Text(color);
+  if (q.amg) text += LevelTable(*q.amg, color);
   for (const std::string& warning : q.warnings) {
     text += "  " + Styled("warning: ", Style::kWarn, color) + Printable(warning) + "\n";
   }

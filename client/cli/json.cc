@@ -28,6 +28,12 @@ json Value(const T& value) {
     json object = json::object();
     T::Fields(value, [&](const char* name, const auto& member) { object[name] = Value(member); });
     return object;
+  } else if constexpr (requires {
+                         T::value_type::Fields(value.front(), [](const char*, auto&) {});
+                       }) {
+    json list = json::array();
+    for (const auto& item : value) list.push_back(Value(item));
+    return list;
   } else {
     return value;
   }
@@ -71,7 +77,7 @@ json ToJson(const MatrixInfo& info) {
 
 json ToJson(const Quality& quality) {
   json object = Value(quality);
-  if (quality.fsai) object["residual_frobenius"] = nullptr;  // not measured
+  if (!quality.measured()) object["residual_frobenius"] = nullptr;
   return object;
 }
 
@@ -102,7 +108,8 @@ json ToJson(const PreconditionerInfo& info) {
                  {"device_bytes", info.device_bytes},
                  {"quality", ToJson(info.quality)},
                  {"created", FormatTime(info.created)},
-                 {"device", info.device}};
+                 {"device", info.device},
+                 {"parts", Value(info.parts)}};
   json build = json::object();
   AddTimings(build, info.build_timings);
   object["build_timings"] = std::move(build);
@@ -163,16 +170,12 @@ json ToJson(const BuildEstimate& estimate) {
 }
 
 json ToJson(const ServerInfo& info) {
-  json devices = json::array();
-  for (const DeviceInfo& device : info.devices) devices.push_back(Value(device));
-  json ratios = json::array();
-  for (const EstimateRatio& ratio : info.estimate_ratios) ratios.push_back(Value(ratio));
   return {{"version", info.version},
           {"cuda_status", info.cuda_status},
           {"tenant", info.tenant},
           {"administrator", info.administrator},
           {"started", FormatTime(info.started)},
-          {"devices", std::move(devices)},
+          {"devices", Value(info.devices)},
           {"engines", Names(info.engines)},
           {"methods", Names(info.methods)},
           {"max_message_bytes", info.max_message_bytes},
@@ -184,7 +187,7 @@ json ToJson(const ServerInfo& info) {
           {"queued", info.queued},
           {"running", info.running},
           {"eta_ms", info.eta_ms},
-          {"estimate_ratios", std::move(ratios)},
+          {"estimate_ratios", Value(info.estimate_ratios)},
           {"draining", info.draining}};
 }
 

@@ -372,6 +372,41 @@ Expected<Vectors> ReadVectorsOrThrow(const std::string& path) {
   return vectors;
 }
 
+std::optional<Error> Write(const std::string& path, const CscView& a, int64_t rows) {
+  for (size_t k = 0; k < a.values.size(); ++k) {
+    if (!IsPortable(a.values[k])) {
+      return FileError(path, "NON_FINITE_VALUE",
+                       "was not written: value " + std::to_string(k) +
+                           " of the matrix is not finite (or beyond 1e308)");
+    }
+  }
+  auto writer = ByteWriter::Open(path);
+  if (!writer.ok()) return writer.error();
+  const bool symmetric = rows == a.n && IsSymmetric(a);
+  // The first entry of column j that is written.
+  const auto first = [&](int64_t j) {
+    if (!symmetric) return a.col_ptr[j];
+    const auto begin = a.row_idx.begin();
+    return std::lower_bound(begin + a.col_ptr[j], begin + a.col_ptr[j + 1], j) - begin;
+  };
+  int64_t entries = 0;
+  for (int64_t j = 0; j < a.n; ++j) entries += a.col_ptr[j + 1] - first(j);
+  {
+    TextWriter text(writer->file());
+    text << "%%MatrixMarket matrix coordinate " << (a.values.empty() ? "pattern" : "real")
+         << (symmetric ? " symmetric\n" : " general\n") << rows << " " << a.n << " " << entries
+         << "\n";
+    for (int64_t j = 0; j < a.n; ++j) {
+      for (int64_t p = first(j); p < a.col_ptr[j + 1]; ++p) {
+        text << int64_t{a.row_idx[p]} + 1 << " " << j + 1;
+        if (!a.values.empty()) text << " " << a.values[p];
+        text << "\n";
+      }
+    }
+  }
+  return writer->Commit();
+}
+
 // Turns the standard library's exceptions for lack of memory into errors.
 template <class Read>
 auto Caught(const std::string& path, const Read& read) -> decltype(read()) {
@@ -395,38 +430,11 @@ Expected<Vectors> ReadVectors(const std::string& path) {
 }
 
 std::optional<Error> WriteMatrix(const std::string& path, const CscView& a) {
-  for (size_t k = 0; k < a.values.size(); ++k) {
-    if (!IsPortable(a.values[k])) {
-      return FileError(path, "NON_FINITE_VALUE",
-                       "was not written: value " + std::to_string(k) +
-                           " of the matrix is not finite (or beyond 1e308)");
-    }
-  }
-  auto writer = ByteWriter::Open(path);
-  if (!writer.ok()) return writer.error();
-  const bool symmetric = IsSymmetric(a);
-  // The first entry of column j that is written.
-  const auto first = [&](int64_t j) {
-    if (!symmetric) return a.col_ptr[j];
-    const auto begin = a.row_idx.begin();
-    return std::lower_bound(begin + a.col_ptr[j], begin + a.col_ptr[j + 1], j) - begin;
-  };
-  int64_t entries = 0;
-  for (int64_t j = 0; j < a.n; ++j) entries += a.col_ptr[j + 1] - first(j);
-  {
-    TextWriter text(writer->file());
-    text << "%%MatrixMarket matrix coordinate " << (a.values.empty() ? "pattern" : "real")
-         << (symmetric ? " symmetric\n" : " general\n") << a.n << " " << a.n << " " << entries
-         << "\n";
-    for (int64_t j = 0; j < a.n; ++j) {
-      for (int64_t p = first(j); p < a.col_ptr[j + 1]; ++p) {
-        text << int64_t{a.row_idx[p]} + 1 << " " << j + 1;
-        if (!a.values.empty()) text << " " << a.values[p];
-        text << "\n";
-      }
-    }
-  }
-  return writer->Commit();
+  return Write(path, a, a.n);
+}
+
+std::optional<Error> WriteMatrix(const std::string& path, const CscMatrix& a) {
+  return Write(path, a, a.rows > 0 ? a.rows : a.n);
 }
 
 std::optional<Error> WriteVectors(const std::string& path, int64_t rows, int64_t columns,

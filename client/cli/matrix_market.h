@@ -44,6 +44,7 @@ Expected<Vectors> ReadVectors(const std::string& path);
 // Write files from which every double comes back the same; explicit zeros stay. A symmetric matrix
 // (values included) is written as one triangle.
 std::optional<Error> WriteMatrix(const std::string& path, const CscView& a);
+std::optional<Error> WriteMatrix(const std::string& path, const CscMatrix& a);  // of any shape
 std::optional<Error> WriteVectors(const std::string& path, int64_t rows, int64_t columns,
                                   std::span<const double> values);
 

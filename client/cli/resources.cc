@@ -6,7 +6,7 @@
 #include "client/cli/describe.h"
 #include "client/cli/interrupt.h"
 #include "client/cli/json.h"
-#include "client/cli/matrix_market.h"
+#include "client/cli/parts.h"
 #include "client/cli/printable.h"
 
 namespace spaid::cli {
@@ -82,20 +82,19 @@ ExitCode RunPreconditioners(Session& session, const ListArgs& args) {
                    session.client.DeletePreconditioner(args.name, session.Call()));
   }
   if (!args.download.empty()) {
-    ProgressReporter reporter(session.progress_mode(), stderr);
-    auto m = session.client.Download(args.name, session.Call({}, reporter));
-    reporter.Clear();
-    if (!m.ok()) return session.out.Fail(m.error());
-    if (auto error = WriteMatrix(args.download, *m)) return session.out.Fail(*error);
+    const auto info = session.client.GetPreconditioner(args.name, session.Call());
+    if (!info.ok()) return session.out.Fail(info.error());
+    auto written = WriteM(session, *info, nullptr, args.download);
+    if (!written.ok()) return session.out.Fail(written.error());
     if (session.out.json()) {
       session.out.PrintJson({{"preconditioner", args.name},
                              {"precond_file", args.download},
-                             {"n", m->n},
-                             {"nnz", m->row_idx.size()},
-                             {"is_factor", m->is_factor}});
+                             {"n", info->n},
+                             {"nnz", info->nnz},
+                             {"is_factor", info->is_factor}});
     } else {
-      session.out.Print(MatrixOf(*m) + " is in " + args.download + ": n " + FormatCount(m->n) +
-                        ", nnz " + FormatCount(static_cast<int64_t>(m->row_idx.size())) + "\n");
+      session.out.Print(*written + ": n " + FormatCount(info->n) + ", nnz " +
+                        FormatCount(info->nnz) + "\n");
     }
     return session.out.Finish(ExitCode::kOk);
   }
@@ -119,7 +118,7 @@ ExitCode RunPreconditioners(Session& session, const ListArgs& args) {
   for (const PreconditionerInfo& info : *all) {
     table.Add({info.name, EngineText(info.spec), FormatCount(info.n), FormatCount(info.nnz),
                FormatFixed(info.quality.density, 2),
-               FormatResidual(info.quality.residual_frobenius),
+               info.quality.measured() ? FormatResidual(info.quality.residual_frobenius) : "-",
                FormatMs(info.build_timings.setup_ms()), info.matrix});
   }
   session.out.Print(table.empty() ? "no preconditioners on the server\n"

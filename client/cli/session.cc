@@ -26,9 +26,31 @@ std::optional<std::chrono::milliseconds> Milliseconds(const std::optional<double
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(*seconds * 1000)));
 }
 
-bool FileExists(const std::string& path) {
+bool IsHandle(const std::string& name) {
   struct stat info = {};
-  return stat(path.c_str(), &info) == 0;
+  return name.starts_with(kHandlePrefix) && stat(name.c_str(), &info) != 0;
+}
+
+// Uploads the vectors of the file that `option` names, whose place their handle takes.
+std::optional<Error> UploadVectors(Session& session, const char* option, std::string* named) {
+  if (named->empty() || IsHandle(*named)) return std::nullopt;
+  auto vectors = ReadVectors(*named);
+  if (!vectors.ok()) return vectors.error();
+  if (vectors->columns > vectors->rows) {
+    return LocalError("BAD_VECTORS", *named + ": " + option + " has " + FormatCount(vectors->rows) +
+                                         " rows and " + FormatCount(vectors->columns) +
+                                         " columns; a vector is a column");
+  }
+  const Interrupt::Guard guard("stopping");
+  ProgressReporter reporter(session.progress_mode(), stderr);
+  reporter.SetPrefix(std::string(option) + ": ");
+  auto uploaded =
+      session.client.UploadVectors(vectors->rows, static_cast<int>(vectors->columns),
+                                   vectors->values, Printable(*named), session.Call({}, reporter));
+  reporter.Clear();
+  if (!uploaded.ok()) return uploaded.error();
+  *named = uploaded->name;
+  return std::nullopt;
 }
 
 }  // namespace
@@ -86,7 +108,7 @@ Error NoOutcome() {
 Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
   MatrixSource source;
   source.label = Printable(args.matrix);
-  if (args.matrix.starts_with(kHandlePrefix) && !FileExists(args.matrix)) {
+  if (IsHandle(args.matrix)) {
     source.handle = args.matrix;
     return source;
   }
@@ -101,6 +123,12 @@ Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
 }
 
 Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec spec) {
+  if (auto error = UploadVectors(session, "--near-null-space", &spec.amg.near_null_space)) {
+    return *std::move(error);
+  }
+  if (auto error = UploadVectors(session, "--coordinates", &spec.amg.coordinates)) {
+    return *std::move(error);
+  }
   if (spec.pattern_matrix.empty()) return spec;
   const std::string pattern = std::exchange(spec.pattern_matrix, "");
   auto source = OpenMatrix({.matrix = pattern}, true);
@@ -165,6 +193,10 @@ std::string EngineText(const PreconditionerSpec& spec) {
   std::string text(Name(spec.engine));
   if (TraitsOf(spec.engine).has_power) {
     text += ", p = " + std::to_string(spec.pattern_power);
+  }
+  if (TraitsOf(spec.engine).by_parts) {
+    const Smoother smoother = spec.amg.smoother;
+    return text + (smoother == Smoother::kAuto ? "" : ", " + std::string(Name(smoother)));
   }
   std::string steps, per_step;  // of growth
   internal::VisitOptions(spec, spec.engine, [&](const auto& option, const auto& value) {

@@ -50,7 +50,8 @@ struct MatrixSource {
 // Reads or makes the matrix; a handle is taken as it is. `pattern`: values are not needed.
 Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern);
 
-// The spec for the wire: where pattern_matrix is a file, it is uploaded first.
+// The spec for the wire: where it names files (pattern_matrix, near_null_space, coordinates), they
+// are uploaded first.
 Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec spec);
 
 // Returns A x for each column of x, column-major.
@@ -69,7 +70,7 @@ Expected<std::vector<double>> MakeRhs(const MatrixSource& source, int64_t n,
 Expected<std::vector<double>> ReadVectorsOf(const std::string& path, int64_t n, const char* what);
 
 // Names an engine with its main options: "static-spai, p = 2", "afsai, 30 x 1", "dynamic-spai, 10 x
-// 5".
+// 5", "amg, chebyshev".
 std::string EngineText(const PreconditionerSpec& spec);
 
 // Makes an error of the command line's own.

@@ -594,7 +594,8 @@ TEST_F(Cli, CompareMarksTheBest) {
                          "none/cg", "none/bicgstab", "none/gmres", "jacobi/cg", "jacobi/bicgstab",
                          "jacobi/gmres", "static-spai/bicgstab", "static-spai/gmres",
                          "dynamic-spai/bicgstab", "dynamic-spai/gmres", "fsai/cg", "fsai/bicgstab",
-                         "fsai/gmres", "afsai/cg", "afsai/bicgstab", "afsai/gmres"));
+                         "fsai/gmres", "afsai/cg", "afsai/bicgstab", "afsai/gmres", "amg/cg",
+                         "amg/bicgstab", "amg/gmres"));
   EXPECT_EQ(table.at("rows").at(table.at("best").get<size_t>()).at("total_ms"), best_total);
   const Finished text = Run({"compare", "gallery:convdiff:6", "--powers=1,2"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
@@ -712,6 +713,8 @@ TEST_F(Cli, EveryKeyOfEveryCommandIsThere) {
       run("build", {"build", a, "--precond-out=" + m_file}).at("preconditioner");
   run("build.afsai", {"build", a, "--engine=afsai", "--regrow"});
   run("build.dynamic", {"build", a, "--engine=dynamic-spai", "--regrow"});
+  run("build.amg",
+      {"build", a, "--engine=amg", "--max-coarse-size=20", "--precond-out=" + file("M")});
   run("solve", {"solve", a, "--engine=static-spai", "--history", "--out=" + file("x.mtx"),
                 "--plot=" + file("x.svg")});
   run("solve.handle", {"solve", a, "--preconditioner=" + built});

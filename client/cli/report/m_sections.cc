@@ -65,7 +65,7 @@ std::string QualityTable(const std::vector<const PreconditionerInfo*>& built) {
     table.Cell(FormatCount(m->nnz));
     table.Cell(FormatFixed(q.density, 2));
     table.Cell(FormatBytes(m->host_bytes));
-    table.Cell(q.fsai ? "–" : FormatResidual(q.residual_frobenius));
+    table.Cell(q.measured() ? FormatResidual(q.residual_frobenius) : "–");
     table.Cell(quantile(3));
     table.Cell(quantile(6));
     table.Cell(quantile(7));

@@ -21,8 +21,8 @@ struct SpectrumOperator {
 // holds buffers of its own: one thread at a time.
 SpectrumOperator OperatorOf(const CscMatrix& a, bool a_symmetric, const CscMatrix* m);
 
-// Says why the spectrum with the `index`-th M (from 0) is left out: it is over 1 GiB, or there are
-// 12 others already. Empty: it is not.
+// Says why the spectrum with the `index`-th M (from 0) is left out: it is no matrix, or over 1 GiB,
+// or there are 12 others already. Empty: it is not.
 std::string WhyLeftOut(const PreconditionerInfo& m, size_t index);
 // Says why what a server sent as M cannot be multiplied with A: nothing came, or another size.
 // Empty: it can.

@@ -74,7 +74,9 @@ std::string SolveCommand(const CompareArgs& args, const PreconditionerSpec& spec
   if (args.matrix.sum_duplicates) text += " --sum-duplicates";
   text += " --engine=" + std::string(Name(spec.engine));
   PreconditionerSpec named = spec;
-  named.pattern_matrix = args.engine.pattern_matrix;  // the file, not its handle
+  named.pattern_matrix = args.engine.pattern_matrix;  // files, not their handles
+  named.amg.near_null_space = args.engine.amg.near_null_space;
+  named.amg.coordinates = args.engine.amg.coordinates;
   for (const auto& [name, flag] : EngineFlags(named)) text += flag;
   if (method) text += " --method=" + std::string(Name(*method));
   text += " --rhs=" + ShellWord(args.rhs);

@@ -45,6 +45,7 @@ Quality WholeQuality() {
   quality.warnings = {"w"};
   quality.fsai.emplace().kaporin_by_step = {1};
   quality.dynamic_spai.emplace().residual_by_step = {1};
+  quality.amg.emplace().levels.emplace_back();
   return quality;
 }
 
@@ -66,9 +67,10 @@ TEST(PromisesTest, EveryJsonKeyIsThere) {
   AddKeys("quality.bare", ToJson(Quality()), &lines);
   PreconditionerInfo preconditioner;
   preconditioner.quality = WholeQuality();
+  preconditioner.parts.emplace_back();
   AddKeys("preconditioner", ToJson(preconditioner), &lines);
-  for (const Engine engine : {Engine::kAuto, Engine::kNone, Engine::kJacobi, Engine::kStaticSpai,
-                              Engine::kFsai, Engine::kAfsai, Engine::kDynamicSpai}) {
+  for (const EngineTraits& traits : kEngines) {
+    const Engine engine = traits.engine;
     PreconditionerSpec spec;
     spec.engine = engine;
     AddKeys("spec." + std::string(Name(engine)), ToJson(spec), &lines);
