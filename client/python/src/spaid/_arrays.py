@@ -153,6 +153,7 @@ class Csc(NamedTuple):
     indices: npt.NDArray[np.int32]
     data: npt.NDArray[np.float64]
     is_factor: bool
+    rows: int = 0  # of a part that is not square; else 0: n
 
     def pattern(self) -> Pattern:
         return Pattern(self.n, False, self.indptr, self.indices, None, None, int(self.indices.size))
@@ -162,14 +163,14 @@ class CscSink:
     """Puts a streamed M together. known: whose pattern the client named in its request."""
 
     def __init__(self, header: Any, known: Csc | None) -> None:
-        n, nnz = header.n, header.nnz
-        if not 1 <= n <= 2**31 - 1 or not 0 <= nnz <= n * n:
-            raise violation(f'a result of {n} columns and {nnz} entries')
+        n, nnz, rows = header.n, header.nnz, header.rows or header.n
+        if not 1 <= n <= 2**31 - 1 or not 1 <= rows <= 2**31 - 1 or not 0 <= nnz <= n * rows:
+            raise violation(f'a result of {n} columns, {rows} rows and {nnz} entries')
         if header.value_type != 1:
             raise violation('values that are not fp64')
         if header.values_only and (known is None or known.n != n or known.indices.size != nnz):
             raise violation('values of a pattern that it was not asked for')
-        self._n, self._is_factor = n, header.is_factor
+        self._n, self._rows, self._is_factor = n, rows, header.is_factor
         self._known = known if header.values_only else None
         self._sinks = {_wire.VALUES: ArraySink(_wire.VALUES, 'f8', nnz)}
         if self._known is None:
@@ -194,6 +195,7 @@ class CscSink:
             return Csc(self._n, self._known.indptr, self._known.indices, values, self._is_factor)
         pointers, indices = self._sinks[_wire.POINTERS].result(), self._sinks[_wire.INDICES].result()
         if pointers[0] != 0 or pointers[-1] != values.size or (np.diff(pointers) < 0).any() or (
-                indices.size and not (0 <= int(indices.min()) and int(indices.max()) < self._n)):
+                indices.size and not (0 <= int(indices.min()) and int(indices.max()) < self._rows)):
             raise violation('a result that is not a CSC matrix')
-        return Csc(self._n, pointers, indices, values, self._is_factor)
+        rows = 0 if self._rows == self._n else self._rows
+        return Csc(self._n, pointers, indices, values, self._is_factor, rows)

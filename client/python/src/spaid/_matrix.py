@@ -181,6 +181,18 @@ def take(a: Any) -> Sparse:
     return _with_values(_compressed(n, True, rows.indptr, rows.indices), rows.data)
 
 
+def take_vectors(given: Any, field: str) -> Sparse:
+    """Vectors as the first columns of a square matrix whose other columns are empty: (n, k) or (n,)."""
+    array = _real(given, field).astype(np.float64, copy=False)
+    if array.ndim not in (1, 2) or array.size == 0 or array.size > array.shape[0] ** 2 or array.shape[0] > MAX_N:
+        raise bad('SIZE_MISMATCH', field, f'has shape {array.shape}; a row for each unknown or node and a column for '
+                  'each vector are needed')
+    n, size = array.shape[0], array.size
+    pointers = np.minimum(np.arange(n + 1, dtype=np.int64) * n, size)
+    indices = np.tile(np.arange(n, dtype=np.int32), size // n)
+    return Sparse(Pattern(n, False, pointers, indices, None, None, size), array.ravel(order='F'))
+
+
 def _with_values(pattern: Pattern, data: Any) -> Sparse:
     array = np.asarray(data)
     if array.ndim == 1 and array.size > pattern.given:  # SciPy allows room behind the last entry

@@ -16,7 +16,7 @@ from spaid._local import Placed, place
 from spaid._matrix import Sparse
 from spaid._retry import Repeat
 from spaid.errors import SpaidError, bad, violation
-from spaid.results import (BuildEstimate, JobEnd, JobInfo, MatrixInfo, PreconditionerInfo, ServerInfo,
+from spaid.results import (BuildEstimate, JobEnd, JobInfo, MatrixInfo, Part, PreconditionerInfo, ServerInfo,
                            SolveResult, Timings, member, read)
 
 # A matrix up to here is hashed before it is known that this pays: asking takes as long.
@@ -284,8 +284,11 @@ def start_build(call: Call, matrix: str, spec: Any, work: Work) -> Procedure[tup
     return one.follower, read(PreconditionerInfo, one.result()[0].preconditioner).name
 
 
-def download(call: Call, name: str) -> Procedure[Csc]:
+def download(call: Call, name: str, part: Part | None = None) -> Procedure[Csc]:
     request = _wire.v1('DownloadPreconditionerRequest')(name=name, value_type=1)
+    if part is not None:
+        request.part.level = part.level
+        request.part.kind = _options.enum_value('spaid.v1.PartKind', part.kind, 'kind')
     one = yield from attempts(call, lambda: Download(request), Repeat.SAFE)
     return one.result()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,16 @@ from spaid._calls import JobFollower
 from spaid._core import Call, Procedure
 from spaid._local import LocalLink
 from spaid._procedures import Wanted, Work
-from spaid._system import SystemState
-from spaid.errors import bad
-from spaid.results import BuildEstimate, JobInfo, MatrixInfo, SolveResult
+from spaid._system import SystemState, Vectors
+from spaid.errors import SpaidError, bad
+from spaid.results import BuildEstimate, JobInfo, MatrixInfo, Part, PreconditionerInfo, SolveResult, Timings
 
 if TYPE_CHECKING:
+    from spaid._multigrid import Multigrid
     from spaid._operator import Preconditioner
+
+_T = TypeVar('_T')
+_MAX_TRIES = 3  # either of the vectors may be gone
 
 
 def allocate(link: LocalLink, shape: Any, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -33,9 +37,40 @@ def allocate(link: LocalLink, shape: Any, dtype: npt.DTypeLike) -> npt.NDArray[A
     return link.allocate(size).view(kind).reshape(shape, order='F')
 
 
-def operator(csc: Any, info: Any, timings: Any) -> Preconditioner:
-    from spaid._operator import Preconditioner  # needs SciPy, which is optional
-    return Preconditioner(csc, info, timings)
+def operator(call: Call, csc: Any, info: PreconditionerInfo,
+             timings: Timings) -> Procedure[Preconditioner | Multigrid]:
+    """csc: M; None: it has parts, which are fetched."""
+    from spaid._multigrid import Multigrid  # these need SciPy, which is optional
+    from spaid._operator import Preconditioner
+    if csc is not None:
+        return Preconditioner(csc, info, timings)
+    parts = {}
+    for one in info.parts:
+        parts[one.kind, one.level] = yield from part(call, info.name, one.kind, one.level)
+    return Multigrid(parts, info, timings)
+
+
+def part(call: Call, handle: Any, kind: str, level: int) -> Procedure[Any]:
+    """A part of multigrid's M as a csc_matrix."""
+    need_scipy()
+    from scipy.sparse import csc_matrix
+    if isinstance(level, bool) or not isinstance(level, (int, np.integer)) or not 0 <= level < 2**31:
+        raise bad('BAD_OPTION', 'level', f'is {level!r}; give a whole number, 0 of A itself')
+    csc = yield from _procedures.download(call, handle_of(handle), Part(int(level), kind, 0, 0, 0))
+    return csc_matrix((csc.data, csc.indices, csc.indptr), shape=(csc.rows or csc.n, csc.n), copy=False)
+
+
+def with_vectors(call: Call, vectors: Vectors, options: Mapping[str, Any],
+                 run: Callable[[dict[str, Any]], Procedure[_T]]) -> Procedure[_T]:
+    """Runs with handles in place of the arrays among the options; again where the server has lost them."""
+    for left in range(_MAX_TRIES, 0, -1):
+        named = yield from vectors.named(call, options)
+        try:
+            return (yield from run(named))
+        except SpaidError as error:
+            if left == 1 or not vectors.forget(error):
+                raise
+    raise AssertionError('unreachable')
 
 
 def need_scipy() -> None:
@@ -77,6 +112,11 @@ def wanted(n: int, b: Any, kwargs: dict[str, Any]) -> tuple[Wanted, bool]:
 
 def solve(call: Call, a: Any, b: Any, kwargs: dict[str, Any]) -> Procedure[SolveResult]:
     """By a handle, or with a sparse matrix."""
+    return (yield from with_vectors(call, Vectors(), kwargs['options'],
+                                    lambda named: _solve(call, a, b, {**kwargs, 'options': named})))
+
+
+def _solve(call: Call, a: Any, b: Any, kwargs: dict[str, Any]) -> Procedure[SolveResult]:
     stored = a.name if isinstance(a, MatrixInfo) else a
     if isinstance(stored, str):
         n = call.core.order(stored)
@@ -97,26 +137,44 @@ def _no_reuse(want: Wanted, follow: bool) -> None:
 
 
 def solve_system(call: Call, state: SystemState, b: Any, kwargs: dict[str, Any]) -> Procedure[SolveResult]:
-    want, follow = wanted(state.n, b, kwargs)
-    return (yield from state.solve(call, want, follow))
+    def run(named: dict[str, Any]) -> Procedure[SolveResult]:
+        want, follow = wanted(state.n, b, {**kwargs, 'options': named})
+        return (yield from state.solve(call, want, follow))
+
+    return (yield from with_vectors(call, state.vectors, kwargs['options'], run))
 
 
 def start_system(call: Call, state: SystemState, b: Any, kwargs: dict[str, Any]) -> Procedure[JobFollower]:
-    want, _ = wanted(state.n, b, kwargs)
-    return (yield from state.start_solve(call, want))
+    def run(named: dict[str, Any]) -> Procedure[JobFollower]:
+        want, _ = wanted(state.n, b, {**kwargs, 'options': named})
+        return (yield from state.start_solve(call, want))
+
+    return (yield from with_vectors(call, state.vectors, kwargs['options'], run))
 
 
 def build_system(call: Call, state: SystemState, engine: str, options: Mapping[str, Any],
-                 work: Work) -> Procedure[Preconditioner]:
+                 work: Work) -> Procedure[Preconditioner | Multigrid]:
     need_scipy()
-    info, timings, csc = yield from state.build(call, _options.spec_of(engine, options), work)
-    return operator(csc, info, timings)
+
+    def run(named: dict[str, Any]) -> Procedure[Preconditioner | Multigrid]:
+        spec = _options.spec_of(engine, named)
+        try:
+            info, timings, csc = yield from state.build(call, spec, work, fetch=True)
+        except SpaidError as error:
+            if error.reason != 'PART_NEEDED':
+                raise
+            info, timings, csc = yield from state.build(call, spec, work, fetch=False)
+        return (yield from operator(call, csc, info, timings))
+
+    return (yield from with_vectors(call, state.vectors, options, run))
 
 
 def start_build_system(call: Call, state: SystemState, engine: str, options: Mapping[str, Any],
                        work: Work) -> Procedure[JobFollower]:
     handle = yield from state.stored(call)
-    follower, made = yield from _procedures.start_build(call, handle, _options.spec_of(engine, options), work)
+    follower, made = yield from with_vectors(
+        call, state.vectors, options,
+        lambda named: _procedures.start_build(call, handle, _options.spec_of(engine, named), work))
     if made:
         follower.finished = JobInfo('', 'build', 'succeeded', True, None, None, None, handle, made, '', '', 0, 0, None,
                                     (), 0, 0, work.priority, (), '')
@@ -126,14 +184,16 @@ def start_build_system(call: Call, state: SystemState, engine: str, options: Map
 def estimate_system(call: Call, state: SystemState, engine: str,
                     options: Mapping[str, Any]) -> Procedure[BuildEstimate]:
     handle = yield from state.stored(call)
-    return (yield from _procedures.estimate(call, handle, _options.spec_of(engine, options)))
+    return (yield from with_vectors(
+        call, state.vectors, options,
+        lambda named: _procedures.estimate(call, handle, _options.spec_of(engine, named))))
 
 
-def fetch(call: Call, handle: str) -> Procedure[Preconditioner]:
+def fetch(call: Call, handle: str) -> Procedure[Preconditioner | Multigrid]:
     need_scipy()
     info = yield from _procedures.preconditioner_info(call, handle)
-    csc = yield from _procedures.download(call, handle)
-    return operator(csc, info, info.build_timings)
+    csc = None if info.parts else (yield from _procedures.download(call, handle))
+    return (yield from operator(call, csc, info, info.build_timings))
 
 
 def jobs(call: Call, state: str) -> Procedure[list[JobInfo]]:

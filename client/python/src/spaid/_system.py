@@ -4,6 +4,7 @@ again, and what is when the server has lost it."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from spaid import _digest, _matrix
@@ -13,7 +14,7 @@ from spaid._core import Call, Procedure, is_gone
 from spaid._matrix import Sparse
 from spaid._procedures import Source, Wanted, Work, build, plus_upload, solve, start_solve, upload
 from spaid.errors import SpaidError, bad
-from spaid.results import PreconditionerInfo, SolveResult, Timings
+from spaid.results import MatrixInfo, PreconditionerInfo, SolveResult, Timings
 
 # A small matrix comes along with its first solve; a larger one is uploaded before, so that the server is asked first
 # whether it has it.
@@ -39,6 +40,7 @@ class SystemState:
         self.matrix = ''  # handle, of these values
         self._pattern = ''  # handle, of some values on this pattern
         self._kept: dict[bytes, Kept] = {}
+        self.vectors = Vectors()
 
     @property
     def n(self) -> int:
@@ -101,19 +103,19 @@ class SystemState:
             self.matrix = self._pattern = stored.name
         return self.matrix
 
-    def build(self, call: Call, spec: Any, work: Work) -> Procedure[tuple[PreconditionerInfo, Timings, Csc]]:
-        """M of these values, with its arrays; values alone come where it has the pattern of the last one."""
+    def build(self, call: Call, spec: Any, work: Work,
+              fetch: bool) -> Procedure[tuple[PreconditionerInfo, Timings, Csc | None]]:
+        """M of these values; fetch: with its arrays, values alone where it has the pattern of the last one."""
         key = spec.SerializeToString(deterministic=True)
         for left in range(_MAX_TRIES, 0, -1):
-            known = self._kept.get(key, Kept()).csc if _digest.available() else None
+            known = self._kept.get(key, Kept()).csc if fetch and _digest.available() else None
             try:
                 handle = yield from self.stored(call)
-                info, timings, m = yield from build(call, handle, spec, work, True, known)
+                info, timings, m = yield from build(call, handle, spec, work, fetch, known)
             except SpaidError as error:
                 if left == 1 or not self._forget(error):
                     raise
                 continue
-            assert m is not None
             self._keep(key, Kept(info.name, m))
             return info, timings, m
         raise AssertionError('unreachable')
@@ -145,3 +147,32 @@ class SystemState:
             if kept.handle and is_gone(error, kept.handle):
                 kept.handle, ours = '', True
         return ours
+
+
+class Vectors:
+    """The arrays that were given in place of handles (near_null_space, coordinates), and their handles."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, tuple[Any, str]] = {}
+
+    def named(self, call: Call, options: Mapping[str, Any]) -> Procedure[dict[str, Any]]:
+        """The options with handles in place of arrays, which are uploaded; each once, while it is the same object."""
+        named = dict(options)
+        for name in ('near_null_space', 'coordinates'):
+            given = options.get(name)
+            if given is None or isinstance(given, (str, MatrixInfo)):
+                continue
+            before, handle = self._stored.get(name, (None, ''))
+            if before is not given or not handle:
+                stored, _ = yield from upload(call, _matrix.take_vectors(given, name))
+                handle = stored.name
+                self._stored[name] = given, handle
+            named[name] = handle
+        return named
+
+    def forget(self, error: SpaidError) -> bool:
+        """Forgets the vectors that the error says are gone. False: none of them."""
+        gone = [name for name, (_, handle) in self._stored.items() if is_gone(error, handle)]
+        for name in gone:
+            del self._stored[name]
+        return bool(gone)

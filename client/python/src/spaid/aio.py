@@ -25,6 +25,7 @@ from spaid.results import (BuildEstimate, JobEnd, JobInfo, LocalStatus, MatrixIn
                            SolveResult)
 
 if TYPE_CHECKING:
+    from spaid._multigrid import Multigrid
     from spaid._operator import Preconditioner
 
 __all__ = ['Client', 'Job', 'System']
@@ -115,10 +116,16 @@ class Client:
         await self._run(call, _procedures.delete(call, 'Matrix', handle))
 
     async def preconditioner(self, handle: str, *, timeout: float | None = None,
-                             callback: Callback | None = None) -> Preconditioner:
-        """Fetches a stored preconditioner as a LinearOperator (needs SciPy)."""
+                             callback: Callback | None = None) -> Preconditioner | Multigrid:
+        """Fetches a stored preconditioner as a LinearOperator (needs SciPy); one of engine amg by all of its parts."""
         call = self._call(timeout)
         return await self._run(call, _requests.fetch(call, handle), callback)
+
+    async def part(self, preconditioner: Any, kind: str, level: int = 0, *, timeout: float | None = None,
+                   callback: Callback | None = None) -> Any:
+        """As spaid.Client.part."""
+        call = self._call(timeout)
+        return await self._run(call, _requests.part(call, preconditioner, kind, level), callback)
 
     async def preconditioners(self, *, timeout: float | None = None) -> list[PreconditionerInfo]:
         """All stored preconditioners, newest first."""
@@ -179,7 +186,7 @@ class System:
 
     async def preconditioner(self, engine: str = 'auto', *, callback: Callback | None = None,
                              timeout: float | None = None, priority: str = 'normal', max_queue: float | None = None,
-                             max_run: float | None = None, **options: Any) -> Preconditioner:
+                             max_run: float | None = None, **options: Any) -> Preconditioner | Multigrid:
         """As spaid.System.preconditioner."""
         call = self._client._call(timeout)
         work = _procedures.Work(priority, max_queue, max_run)

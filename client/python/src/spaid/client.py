@@ -18,6 +18,7 @@ from spaid.results import (BuildEstimate, JobEnd, JobInfo, LocalStatus, MatrixIn
                            ServerInfo, SolveResult)
 
 if TYPE_CHECKING:
+    from spaid._multigrid import Multigrid
     from spaid._operator import Preconditioner
 
 _T = TypeVar('_T')
@@ -98,7 +99,8 @@ class Client:
         engine: 'auto' by default; or preconditioner: a Preconditioner or its handle, and reuse: what becomes of it
         ('keep', 'rebuild', 'auto') where it was made of an earlier A. options: those of the engine and of the
         iteration by their names on the wire: method, rtol (1e-8), atol, max_iterations, restart, k_max,
-        pattern_power, … (docs/engines.md). x0: initial guess. out: takes x. null_vectors: z with A z = 0, (n, k).
+        pattern_power, … (docs/engines.md). Of engine 'amg' near_null_space, (n, k), and coordinates of the nodes,
+        (n/2, 2) or (n/3, 3), are arrays, or handles. x0: initial guess. out: takes x. null_vectors: z with A z = 0, (n, k).
         callback: called with each Progress on this thread. timeout: of the whole call; max_queue, max_run: of the
         job; seconds. Ctrl-C cancels the job.
 
@@ -133,10 +135,16 @@ class Client:
         self._run(call, _procedures.delete(call, 'Matrix', handle))
 
     def preconditioner(self, handle: str, *, timeout: float | None = None,
-                       callback: Callback | None = None) -> Preconditioner:
-        """Fetches a stored preconditioner as a LinearOperator (needs SciPy)."""
+                       callback: Callback | None = None) -> Preconditioner | Multigrid:
+        """Fetches a stored preconditioner as a LinearOperator (needs SciPy); one of engine amg by all of its parts."""
         call = self._call(timeout)
         return self._run(call, _requests.fetch(call, handle), callback)
+
+    def part(self, preconditioner: Any, kind: str, level: int = 0, *, timeout: float | None = None,
+             callback: Callback | None = None) -> Any:
+        """Fetches one of `info.parts` of an M of engine amg, by kind and level, as a csc_matrix (needs SciPy)."""
+        call = self._call(timeout)
+        return self._run(call, _requests.part(call, preconditioner, kind, level), callback)
 
     def preconditioners(self, *, timeout: float | None = None) -> list[PreconditionerInfo]:
         """All stored preconditioners, newest first."""
@@ -217,7 +225,7 @@ class System:
 
     def preconditioner(self, engine: str = 'auto', *, callback: Callback | None = None, timeout: float | None = None,
                        priority: str = 'normal', max_queue: float | None = None, max_run: float | None = None,
-                       **options: Any) -> Preconditioner:
+                       **options: Any) -> Preconditioner | Multigrid:
         """Builds M of the present A and fetches it: a SciPy LinearOperator, for `M=` of SciPy's solvers. options: the
         engine's, by their names on the wire."""
         call = self._client._call(timeout)

@@ -144,6 +144,37 @@ class DynamicSpaiQuality:
 
 
 @dataclasses.dataclass(frozen=True)
+class AmgLevel:
+    """A level of multigrid (AmgLevel in proto/spaid/v1/preconditioner_spec.proto)."""
+
+    rows: int
+    nnz: int
+    aggregates: int
+    isolated: int
+    guarded: bool
+    rho: float
+    nnz_p: int
+    nnz_smoother: int
+
+
+@dataclasses.dataclass(frozen=True)
+class AmgQuality:
+    """Figures of multigrid, level by level (AmgQuality in proto/spaid/v1/preconditioner_spec.proto)."""
+
+    levels: tuple[AmgLevel, ...]
+    smoother: str
+    precision: str
+    node_size: int
+    operator_complexity: float
+    grid_complexity: float
+    near_null_rayleigh: float
+    beta: float
+    singular_coarse_pivots: int
+    inverted: bool
+    pattern_reused: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class Quality:
     """Figures of M (BuildQuality in proto/spaid/v1/preconditioner_spec.proto); density: nnz(M) / nnz(A)."""
 
@@ -166,14 +197,28 @@ class Quality:
     dynamic_spai: DynamicSpaiQuality | None
     scaling: str
     scaling_reused: bool
+    amg: AmgQuality | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A matrix that M of multigrid consists of (Part in preconditioner.proto); kind: 'a', 'p', 'r', 'smoother', …"""
+
+    level: int
+    kind: str
+    rows: int
+    columns: int
+    nnz: int
 
 
 @dataclasses.dataclass(frozen=True)
 class PreconditionerInfo:
-    """A stored preconditioner; `name` is its handle."""
+    """A stored preconditioner; `name` is its handle, spec its options by their names. parts: of amg, whose M is no
+    matrix."""
 
     name: str
     matrix: str
+    spec: dict[str, Any]
     choice: EngineChoice
     n: int
     nnz: int
@@ -184,6 +229,7 @@ class PreconditionerInfo:
     device: str
     device_bytes: int
     is_factor: bool
+    parts: tuple[Part, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -484,13 +530,14 @@ class JobEnd:
 _CLASSES: dict[str, type[Any]] = {
     'Occurrence': Occurrence, 'BuildQuality.Counted': Occurrence, 'Timings': Timings, 'Diagnosis': Diagnosis,
     'MatrixDigest': Digest, 'Matrix': MatrixInfo, 'EngineChoice': EngineChoice, 'FsaiQuality': FsaiQuality,
-    'DynamicSpaiQuality': DynamicSpaiQuality, 'BuildQuality': Quality, 'Preconditioner': PreconditionerInfo,
+    'DynamicSpaiQuality': DynamicSpaiQuality, 'AmgQuality.AmgLevel': AmgLevel, 'AmgQuality': AmgQuality,
+    'Part': Part, 'BuildQuality': Quality, 'Preconditioner': PreconditionerInfo,
     'EstimateBuildResponse': BuildEstimate, 'Residual': Residual, 'Rung': Rung, 'Reuse': Reuse,
     'SolveFigures': SolveFigures, 'RhsOutcome': RhsOutcome, 'JobError': JobFailure, 'Job': JobInfo,
     'Device': DeviceInfo, 'Limits': Limits, 'QueueClass': QueueClass, 'EstimateRatio': EstimateRatio,
     'QueueInfo': QueueInfo, 'GetServerInfoResponse': ServerInfo}
 # Fields that are None where the message does not have them; other messages are read as empty ones.
-_OPTIONAL = {'fsai', 'dynamic_spai', 'error', 'reuse'}
+_OPTIONAL = {'fsai', 'dynamic_spai', 'amg', 'error', 'reuse'}
 
 
 def _moment(value: Any) -> datetime.datetime | None:
@@ -511,7 +558,20 @@ def _single(field: Any, value: Any) -> Any:
     if name == 'google.protobuf.Duration':
         seconds = min(max(int(value.seconds), 0), 366 * 86400)
         return datetime.timedelta(seconds=seconds, microseconds=value.nanos // 1000)
+    if name == 'spaid.v1.PreconditionerSpec':
+        return _options_of(value)
     return read(_CLASSES[name.removeprefix('spaid.v1.')], value)
+
+
+def _options_of(spec: Any) -> dict[str, Any]:
+    """The options that are set, those of the engine's own message among them."""
+    found: dict[str, Any] = {}
+    for field, value in spec.ListFields():
+        if field.message_type is not None and field.message_type.full_name.startswith('spaid.v1.'):
+            found.update(_options_of(value))
+        else:
+            found[field.name] = _single(field, value)
+    return found
 
 
 def member(message: Any, name: str) -> Any:
