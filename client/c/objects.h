@@ -69,6 +69,7 @@ struct spaid_system {
   int64_t n = 0, nnz = 0;
   std::optional<spaid::System> system;
   std::vector<double> null_vectors;
+  std::vector<double> near_null;  // or coordinates
   spaid_progress_function progress = nullptr;
   void* progress_data = nullptr;
   std::weak_ptr<const spaid::CscMatrix> last_m;  // whose pattern the next may have

@@ -8,6 +8,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "client/c/last_error.h"
 #include "client/c/objects.h"
@@ -266,6 +267,28 @@ internal::OptionSet Chosen(const spaid_options* options) {
   return options != nullptr ? options->set : internal::OptionSet();
 }
 
+// Hands a copy of `count` vectors, of size(n, count) numbers together, to `take`.
+template <class Size, class Take>
+int TakeVectors(spaid_system* system, int count, const char* name, const double* vectors, Size size,
+                Take take) {
+  return Guard([&] {
+    if (const int status = RequireAll({{"system", system}})) return status;
+    Running running(*system);
+    if (const int status = running.status()) return status;
+    if (count < 0) {
+      return Fail(Code::kInvalidArgument, "BAD_OPTION",
+                  "count is " + std::to_string(count) + "; it must be 0 or more", "count");
+    }
+    if (count == 0) {
+      take({});
+      return 0;
+    }
+    if (const int status = RequireAll({{name, vectors}})) return status;
+    take(std::vector<double>(vectors, vectors + size(system->n, count)));
+    return 0;
+  });
+}
+
 int StatusOf(const SolveResult& solved) {
   for (const SolveResult::Rhs& rhs : solved.rhs) {
     if (rhs.outcome != Outcome::kConverged) return static_cast<int>(rhs.outcome);
@@ -301,20 +324,28 @@ int spaid_system_set_values(spaid_system* system, const double* values) {
 }
 
 int spaid_system_set_null_vectors(spaid_system* system, int count, const double* vectors) {
-  return Guard([&] {
-    if (const int status = RequireAll({{"system", system}})) return status;
-    spaid::c::Running running(*system);
-    if (const int status = running.status()) return status;
-    if (count < 0) {
-      return Fail(Code::kInvalidArgument, "BAD_OPTION",
-                  "count is " + std::to_string(count) + "; it must be 0 or more", "count");
-    }
-    if (count > 0) {
-      if (const int status = RequireAll({{"vectors", vectors}})) return status;
-    }
-    system->null_vectors.assign(vectors, vectors + count * system->n);
-    return 0;
-  });
+  return spaid::c::TakeVectors(
+      system, count, "vectors", vectors, [](int64_t n, int k) { return n * k; },
+      [&](std::vector<double> taken) { system->null_vectors = std::move(taken); });
+}
+
+int spaid_system_set_near_null_space(spaid_system* system, int count, const double* vectors) {
+  return spaid::c::TakeVectors(
+      system, count, "vectors", vectors, [](int64_t n, int k) { return n * k; },
+      [&](std::vector<double> taken) {
+        system->near_null = std::move(taken);
+        system->system->SetNearNullSpace(count, system->near_null);
+      });
+}
+
+int spaid_system_set_coordinates(spaid_system* system, int count, const double* coordinates) {
+  // Of the nodes, which have as many unknowns as coordinates: the server refuses what is over.
+  return spaid::c::TakeVectors(
+      system, count, "coordinates", coordinates, [](int64_t n, int d) { return n / d * d; },
+      [&](std::vector<double> taken) {
+        system->near_null = std::move(taken);
+        system->system->SetCoordinates(count, system->near_null);
+      });
 }
 
 int spaid_system_set_progress(spaid_system* system, spaid_progress_function function, void* data) {

@@ -73,7 +73,8 @@ module spaid
     type(c_ptr) :: c = c_null_ptr
     integer(int64) :: n = 0, nnz = 0
   contains
-    procedure :: create_csr, create_csc, set_values, build, cancel
+    procedure :: create_csr, create_csc, set_values, set_near_null_space, set_coordinates, build, &
+        cancel
     procedure, private :: solve_one, solve_many
     generic :: solve => solve_one, solve_many
     procedure :: free => free_system
@@ -134,6 +135,20 @@ module spaid
       integer(c_int), value :: ptr_bits, idx_bits, flags
       real(c_double), intent(in) :: values(*)
       type(c_ptr) :: system
+    end function
+    integer(c_int) function c_system_set_near_null_space(system, count, vectors) &
+        bind(c, name='spaid_system_set_near_null_space')
+      import :: c_ptr, c_int, c_double
+      type(c_ptr), value :: system
+      integer(c_int), value :: count
+      real(c_double), intent(in) :: vectors(*)
+    end function
+    integer(c_int) function c_system_set_coordinates(system, count, coordinates) &
+        bind(c, name='spaid_system_set_coordinates')
+      import :: c_ptr, c_int, c_double
+      type(c_ptr), value :: system
+      integer(c_int), value :: count
+      real(c_double), intent(in) :: coordinates(*)
     end function
     integer(c_int) function c_system_set_values(system, values) &
         bind(c, name='spaid_system_set_values')
@@ -465,6 +480,41 @@ contains
     end if
     call give(c_system_set_values(self%c, values), stat, errmsg)
   end subroutine
+
+  ! Vectors that A nearly maps to zero, (n, k), for engine amg; of size 0: none.
+  subroutine set_near_null_space(self, vectors, stat, errmsg)
+    class(spaid_system), intent(inout) :: self
+    real(real64), intent(in), contiguous :: vectors(:, :)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    if (c_associated(self%c) .and. size(vectors) > 0 .and. size(vectors, 1) /= self%n) then
+      call refuse('vectors has ' // decimal(size(vectors, 1, kind=int64)) // ' rows, the matrix ' &
+          // decimal(self%n), stat, errmsg)
+      return
+    end if
+    call give(c_system_set_near_null_space(self%c, columns_of(vectors), vectors), stat, errmsg)
+  end subroutine
+
+  ! The coordinates of the nodes, (n / 2, 2) or (n / 3, 3), for engine amg; of size 0: none.
+  subroutine set_coordinates(self, coordinates, stat, errmsg)
+    class(spaid_system), intent(inout) :: self
+    real(real64), intent(in), contiguous :: coordinates(:, :)
+    integer, intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    if (c_associated(self%c) .and. size(coordinates) > 0 .and. size(coordinates) /= self%n) then
+      call refuse('coordinates has ' // decimal(size(coordinates, kind=int64)) // ' numbers; a ' &
+          // 'node has as many as unknowns, which are ' // decimal(self%n) // ' in all', stat, &
+          errmsg)
+      return
+    end if
+    call give(c_system_set_coordinates(self%c, columns_of(coordinates), coordinates), stat, errmsg)
+  end subroutine
+
+  pure integer(c_int) function columns_of(array)
+    real(real64), intent(in) :: array(:, :)
+    columns_of = 0
+    if (size(array) > 0) columns_of = int(size(array, 2), c_int)
+  end function
 
   ! Solves A x = b, beginning with `guess`, or with 0. x has the best iterate where stat >= 0.
   subroutine solve_one(self, b, x, options, guess, report, stat, errmsg)

@@ -145,6 +145,12 @@ int spaid_system_set_values(spaid_system* system, const double* values);
 /* Takes count vectors z with A z = 0, n * count numbers by columns, which solves project out; 0: as
  * the option "null-space" says. Copied. */
 int spaid_system_set_null_vectors(spaid_system* system, int count, const double* vectors);
+/* Takes vectors for engine "amg", which alone reads them: `count` that A nearly maps to zero, n *
+ * count numbers by columns; or the coordinates of the nodes, 2 or 3 (`count`), n numbers in all,
+ * those of the first direction before those of the next. The later of the two calls counts; 0:
+ * what the options name. Copied, and sent with the first call that needs them. */
+int spaid_system_set_near_null_space(spaid_system* system, int count, const double* vectors);
+int spaid_system_set_coordinates(spaid_system* system, int count, const double* coordinates);
 /* Calls `function` with `data` while calls on this system run; NULL: no more. */
 int spaid_system_set_progress(spaid_system* system, spaid_progress_function function, void* data);
 void spaid_system_free(spaid_system* system);
@@ -158,7 +164,8 @@ void spaid_system_free(spaid_system* system);
 int spaid_solve(spaid_system* system, const spaid_options* options, int rhs_count, const double* b,
                 const double* guess, double* x, spaid_report** report);
 /* Builds M for the present values, which the next solve with these options begins with, and brings
- * it here, unless `preconditioner` is NULL. `report`: as of spaid_solve. */
+ * it here, unless `preconditioner` is NULL; of engine "amg", whose M is a cycle and no array, it
+ * must be (PART_NEEDED). `report`: as of spaid_solve. */
 int spaid_build(spaid_system* system, const spaid_options* options,
                 spaid_preconditioner** preconditioner, spaid_report** report);
 /* Ends the call that another thread has running on this system: it returns SPAID_STOPPED. Nothing

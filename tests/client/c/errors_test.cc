@@ -76,6 +76,8 @@ TEST(CErrors, NamesTheArgumentThatIsNull) {
       {"system", [&] { return spaid_system_set_values(nullptr, values); }},
       {"values", [&] { return spaid_system_set_values(system.get(), nullptr); }},
       {"system", [&] { return spaid_system_set_null_vectors(nullptr, 1, b); }},
+      {"system", [&] { return spaid_system_set_near_null_space(nullptr, 1, b); }},
+      {"system", [&] { return spaid_system_set_coordinates(nullptr, 2, b); }},
       {"system", [&] { return spaid_system_set_progress(nullptr, nullptr, nullptr); }},
       {"system", [&] { return spaid_solve(nullptr, nullptr, 1, b, nullptr, x, nullptr); }},
       {"b", [&] { return spaid_solve(system.get(), nullptr, 1, nullptr, nullptr, x, nullptr); }},

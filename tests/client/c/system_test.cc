@@ -250,6 +250,41 @@ TEST_F(CSystem, ProjectsNullVectorsOut) {
   EXPECT_EQ(Field(), "vectors");
 }
 
+TEST_F(CSystem, GivesMultigridNearNullVectorsAndCoordinates) {
+  const CscMatrix a = Poisson(40, 40);
+  const std::vector<double> b(static_cast<size_t>(a.n), 1.0);
+  const SystemPtr system = Make(a);
+  std::vector<double> x(b.size()), ones(b.size(), 1.0);
+  const Options options = Set({{"engine", "amg"}, {"rtol", "1e-10"}});
+  ASSERT_EQ(spaid_system_set_near_null_space(system.get(), 1, ones.data()), 0);
+  ones.assign(ones.size(), NAN);  // copied
+  const Report report = Solve(system, options, b, &x);
+  EXPECT_EQ(Text(report, "engine"), "amg");
+  EXPECT_GE(Number(report, "quality.amg.levels.1.rows"), 1);
+  EXPECT_EQ(Number(report, "quality.amg.levels.0.rows"), a.n);
+  EXPECT_EQ(Text(report, "quality.amg.smoother"), "l1-jacobi");
+  ones.assign(2 * ones.size(), 1.0);
+  const auto solve = [&] {
+    return spaid_solve(system.get(), options.get(), 1, b.data(), nullptr, x.data(), nullptr);
+  };
+  ASSERT_EQ(spaid_system_set_near_null_space(system.get(), 2, ones.data()), 0);
+  EXPECT_EQ(solve(), SPAID_INVALID_ARGUMENT);
+  EXPECT_EQ(Reason(), "RANK_DEFICIENT");
+  ASSERT_EQ(spaid_system_set_coordinates(system.get(), 4, ones.data()), 0);
+  EXPECT_EQ(solve(), SPAID_INVALID_ARGUMENT);
+  EXPECT_EQ(Reason(), "BAD_COORDINATES");
+  ASSERT_EQ(spaid_system_set_coordinates(system.get(), 0, nullptr), 0);
+  EXPECT_EQ(solve(), 0) << spaid_last_error();
+  EXPECT_EQ(spaid_system_set_coordinates(system.get(), -1, nullptr), SPAID_INVALID_ARGUMENT);
+  EXPECT_EQ(spaid_system_set_coordinates(system.get(), 2, nullptr), SPAID_INVALID_ARGUMENT);
+  EXPECT_EQ(Field(), "coordinates");
+  spaid_preconditioner* m = nullptr;
+  EXPECT_EQ(spaid_build(system.get(), options.get(), &m, nullptr), SPAID_INVALID_ARGUMENT);
+  EXPECT_EQ(Reason(), "PART_NEEDED");
+  EXPECT_EQ(m, nullptr);
+  EXPECT_EQ(spaid_build(system.get(), options.get(), nullptr, nullptr), 0) << spaid_last_error();
+}
+
 // A progress function: what it saw, and does.
 struct Seen {
   std::vector<std::string> stages;
