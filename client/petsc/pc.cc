@@ -4,10 +4,12 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 namespace spaid::petsc {
 namespace {
@@ -43,6 +45,11 @@ PetscErrorCode Build(PC pc) {
   PetscFunctionBegin;
   PcData& data = Data(pc);
   const MPI_Comm comm = CommOf(pc);
+  PetscCheck(!TraitsOf(data.settings.options.solve.engine).by_parts, comm, PETSC_ERR_SUP,
+             "spaid: M of -pc_spaid_engine %s is a cycle that the daemon alone runs, and no matrix "
+             "to be applied here; add -ksp_type spaid, which solves as a whole there, or take "
+             "another engine",
+             std::string(Name(data.settings.options.solve.engine)).c_str());
   std::optional<Error> refused;
   PetscCall(data.remote.Upload(pc->pmat, data.settings));
   PetscCall(data.remote.Build(comm, data.settings, &refused));
@@ -176,6 +183,24 @@ PetscErrorCode Reset(PC pc) {
   PetscFunctionReturn(kOk);
 }
 
+// What PCSetCoordinates calls: the nodes of this rank, the coordinates of each together.
+PetscErrorCode SetCoordinates(PC pc, PetscInt dimension, PetscInt nodes, PetscReal* coordinates) {
+  PetscFunctionBegin;
+  const MPI_Comm comm = CommOf(pc);
+  PetscMPIInt rank = 0, size = 0, mine = 0;
+  PetscCallMPI(MPI_Comm_rank(comm, &rank));
+  PetscCallMPI(MPI_Comm_size(comm, &size));
+  PetscCall(PetscMPIIntCast(dimension * nodes, &mine));
+  std::vector<PetscMPIInt> counts(static_cast<size_t>(size)), begins(counts.size() + 1);
+  PetscCallMPI(MPI_Allgather(&mine, 1, MPI_INT, counts.data(), 1, MPI_INT, comm));
+  std::partial_sum(counts.begin(), counts.end(), begins.begin() + 1);
+  std::vector<double> all(rank == 0 ? static_cast<size_t>(begins.back()) : 0);
+  PetscCallMPI(MPI_Gatherv(coordinates, mine, MPIU_REAL, all.data(), counts.data(), begins.data(),
+                           MPIU_REAL, 0, comm));
+  Data(pc).remote.SetCoordinates(static_cast<int>(dimension), std::move(all));
+  PetscFunctionReturn(kOk);
+}
+
 auto Connection(const ClientOptions& client) {
   return std::tie(client.address, client.ca_file, client.certificate_file, client.key_file,
                   client.token, client.tenant, client.local_socket);
@@ -250,6 +275,8 @@ PetscErrorCode View(PC pc, PetscViewer viewer) {
 PetscErrorCode Destroy(PC pc) {
   PetscFunctionBegin;
   PetscCall(Reset(pc));
+  PetscCall(
+      PetscObjectComposeFunction(reinterpret_cast<PetscObject>(pc), "PCSetCoordinates_C", nullptr));
   delete static_cast<PcData*>(pc->data);
   pc->data = nullptr;
   PetscFunctionReturn(kOk);
@@ -272,6 +299,8 @@ PetscErrorCode CreatePc(PC pc) {
   pc->ops->view = View;
   pc->ops->reset = Reset;
   pc->ops->destroy = Destroy;
+  PetscCall(PetscObjectComposeFunction(reinterpret_cast<PetscObject>(pc), "PCSetCoordinates_C",
+                                       SetCoordinates));
   PetscFunctionReturn(kOk);
 }
 

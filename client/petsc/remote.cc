@@ -78,6 +78,9 @@ PetscErrorCode Remote::Reset() {
   system_.reset();
   client_.reset();
   shared_ = {};
+  near_null_ = {};
+  near_null_count_ = 0;
+  new_vectors_ = dimension_ > 0;  // coordinates are the program's, who sets them once
   upload_ = {};
   built_.reset();
   solved_.reset();
@@ -89,7 +92,7 @@ PetscErrorCode Remote::Upload(Mat a, const PcSettings& settings) {
   const MPI_Comm comm = PetscObjectComm(reinterpret_cast<PetscObject>(a));
   Change change = Change::kAll;
   PetscCall(whole_.Compare(a, &change));
-  if (change == Change::kNothing) PetscFunctionReturn(kOk);
+  if (change == Change::kNothing && !new_vectors_) PetscFunctionReturn(kOk);
   PetscMPIInt size = 0;
   PetscCallMPI(MPI_Comm_size(comm, &size));
   PetscCheck(size == 1 || settings.parallel == Parallel::kGather, comm, PETSC_ERR_SUP,
@@ -99,9 +102,20 @@ PetscErrorCode Remote::Upload(Mat a, const PcSettings& settings) {
              static_cast<int>(size));
   PetscCall(PetscLogEventBegin(LogEvents().upload, a, nullptr, nullptr, nullptr));
   PetscCall(whole_.Set(a, settings.gather_bytes));
+  std::vector<double> near_null;
+  int count = 0;
+  if (settings.options.solve.engine == Engine::kAmg) {
+    PetscCall(GatherNearNull(a, &near_null, &count));
+  }
+  if (count != near_null_count_ || near_null != near_null_) {
+    near_null_ = std::move(near_null);
+    near_null_count_ = count;
+    new_vectors_ = true;
+  }
   std::optional<Error> error;
   PetscCall(RunOnRoot(
       comm, [&] { return Hand(change, settings); }, &error));
+  new_vectors_ = error.has_value();
   PetscCall(PetscLogEventEnd(LogEvents().upload, a, nullptr, nullptr, nullptr));
   if (error) {
     PetscCall(whole_.Reset());
@@ -123,8 +137,56 @@ std::optional<Error> Remote::Hand(Change change, const PcSettings& settings) {
                                                     : system_->SetMatrix(view)) {
     return error;
   }
+  if (new_vectors_) {
+    if (near_null_count_ > 0) {
+      system_->SetNearNullSpace(near_null_count_, near_null_);
+    } else {
+      system_->SetCoordinates(dimension_, coordinates_);
+    }
+  }
   upload_ = {};
   return system_->Upload(settings.options.call, &upload_);
+}
+
+void Remote::SetCoordinates(int dimension, std::vector<double> coordinates) {
+  dimension_ = dimension;
+  coordinates_.resize(coordinates.size());
+  const size_t d = static_cast<size_t>(std::max(1, dimension)), nodes = coordinates.size() / d;
+  for (size_t k = 0; k < nodes * d; ++k) coordinates_[k % d * nodes + k / d] = coordinates[k];
+  new_vectors_ = true;
+}
+
+PetscErrorCode Remote::GatherNearNull(Mat a, std::vector<double>* vectors, int* count) const {
+  PetscFunctionBegin;
+  MatNullSpace space = nullptr;
+  PetscCall(MatGetNearNullSpace(a, &space));
+  if (space == nullptr) PetscFunctionReturn(kOk);
+  PetscBool has_constants = PETSC_FALSE;
+  PetscInt given = 0;
+  const Vec* of = nullptr;
+  PetscCall(MatNullSpaceGetVecs(space, &has_constants, &given, &of));
+  PetscInt n = 0;
+  PetscCall(MatGetSize(a, &n, nullptr));
+  PetscMPIInt rank = 0;
+  PetscCallMPI(MPI_Comm_rank(PetscObjectComm(reinterpret_cast<PetscObject>(a)), &rank));
+  if (has_constants && rank == 0) vectors->assign(static_cast<size_t>(n), 1.0);
+  for (PetscInt j = 0; j < given; ++j) {
+    VecScatter scatter = nullptr;
+    Vec whole = nullptr;
+    PetscCall(VecScatterCreateToZero(of[j], &scatter, &whole));
+    PetscCall(VecScatterBegin(scatter, of[j], whole, INSERT_VALUES, SCATTER_FORWARD));
+    PetscCall(VecScatterEnd(scatter, of[j], whole, INSERT_VALUES, SCATTER_FORWARD));
+    PetscInt size = 0;
+    const PetscScalar* values = nullptr;
+    PetscCall(VecGetLocalSize(whole, &size));
+    PetscCall(VecGetArrayRead(whole, &values));
+    vectors->insert(vectors->end(), values, values + size);
+    PetscCall(VecRestoreArrayRead(whole, &values));
+    PetscCall(VecDestroy(&whole));
+    PetscCall(VecScatterDestroy(&scatter));
+  }
+  *count = static_cast<int>(given) + (has_constants ? 1 : 0);
+  PetscFunctionReturn(kOk);
 }
 
 std::optional<Error> Remote::Share(Change change, CscView* view) {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "client/cpp/spaid/system.h"
 #include "client/petsc/petsc.h"
@@ -20,6 +21,9 @@ class Remote {
   // Brings `a` to rank 0 and to the daemon: all of it, its values alone, or nothing, as it changed.
   // An error of the call is raised, the same on all ranks. Collective, as all of these.
   PetscErrorCode Upload(Mat a, const PcSettings& settings);
+  // Coordinates of the nodes of the next matrix, all of which rank 0 has, those of a node together;
+  // `dimension` 0: none. For multigrid, where no near-null space is attached to the matrix.
+  void SetCoordinates(int dimension, std::vector<double> coordinates);
   // Builds M of it. A matrix that the daemon refuses to build M of is `refused`; other errors are
   // raised.
   PetscErrorCode Build(MPI_Comm comm, const PcSettings& settings, std::optional<Error>* refused);
@@ -52,12 +56,18 @@ class Remote {
     SharedArray<double> values;
   };
   std::optional<Error> Hand(Change change, const PcSettings& settings);
+  // Rank 0 has the near-null space that the program has attached to `a`, if it has.
+  PetscErrorCode GatherNearNull(Mat a, std::vector<double>* vectors, int* count) const;
   std::optional<Error> Share(Change change, CscView* view);
 
   WholeMatrix whole_;
   std::unique_ptr<Client> client_;
   std::optional<System> system_;
   Shared shared_;
+  // Rank 0: for multigrid, by columns; none where the count is 0.
+  std::vector<double> near_null_, coordinates_;
+  int near_null_count_ = 0, dimension_ = 0;
+  bool new_vectors_ = false;  // all ranks between calls: the system does not know them
   Timings upload_;
   std::optional<BuildResult> built_;
   std::optional<SolveResult> solved_;

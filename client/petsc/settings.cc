@@ -249,6 +249,15 @@ PetscErrorCode ReadToken(const std::string& path, std::string* token) {
   PetscFunctionReturn(kOk);
 }
 
+// Handles have no files here.
+PetscErrorCode CheckHandle(const char* option, const std::string& text, const char* cure) {
+  PetscFunctionBegin;
+  PetscCheck(text.empty() || text.starts_with("matrices/"), PETSC_COMM_SELF, PETSC_ERR_ARG_WRONG,
+             "spaid: -pc_spaid_%s %s is no handle of the daemon (matrices/...); %s", option,
+             text.c_str(), cure);
+  PetscFunctionReturn(kOk);
+}
+
 }  // namespace
 
 std::string_view Name(Parallel value) {
@@ -282,12 +291,12 @@ PetscErrorCode SetFromOptions(PetscOptionItems* items, PcSettings* settings) {
   table.Add(Own("--gather-limit", "Bytes of A that one rank takes from the others"),
             settings->gather_bytes);
   PetscCall(table.Read(items));
-  const std::string& pattern = settings->options.solve.spec.pattern_matrix;
-  PetscCheck(pattern.empty() || pattern.starts_with("matrices/"), PETSC_COMM_SELF,
-             PETSC_ERR_ARG_WRONG,
-             "spaid: -pc_spaid_pattern %s is no handle of the daemon (matrices/...); upload the "
-             "pattern first: spaidctl upload --pattern-only FILE",
-             pattern.c_str());
+  const PreconditionerSpec& spec = settings->options.solve.spec;
+  PetscCall(CheckHandle("pattern", spec.pattern_matrix,
+                        "upload the pattern first: spaidctl upload --pattern-only FILE"));
+  PetscCall(CheckHandle("near_null_space", spec.amg.near_null_space,
+                        "attach the vectors to the matrix: MatSetNearNullSpace"));
+  PetscCall(CheckHandle("coordinates", spec.amg.coordinates, "call PCSetCoordinates"));
   if (!token_file.empty()) PetscCall(ReadToken(token_file, &settings->options.client.token));
   PetscFunctionReturn(kOk);
 }

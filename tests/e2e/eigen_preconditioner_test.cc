@@ -208,6 +208,10 @@ TEST_F(EigenPreconditionerFailure, IsToldInWords) {
   m.setSpec({.engine = Engine::kStaticSpai, .pattern_power = 99}).compute(a);
   EXPECT_EQ(m.info(), Eigen::InvalidInput);
   EXPECT_NE(m.lastErrorMessage().find("pattern_power"), std::string::npos) << m.lastErrorMessage();
+  m.setSpec({.engine = Engine::kAmg}).compute(a);
+  EXPECT_EQ(m.info(), Eigen::InvalidInput);
+  EXPECT_EQ(m.lastError()->reason, "PART_NEEDED");
+  EXPECT_NE(m.lastErrorMessage().find("spaid::eigen::Solver"), std::string::npos);
   m.setClientOptions({.address = "127.0.0.1:1", .max_attempts = 1}).compute(a);
   EXPECT_EQ(m.info(), Eigen::NumericalIssue);
   EXPECT_EQ(m.lastError()->reason, "UNREACHABLE");

@@ -217,6 +217,54 @@ TEST_F(KspTest, TakesTheNullSpaceOfTheMatrix) {
   OK(MatNullSpaceDestroy(&space));
 }
 
+TEST_F(KspTest, SolvesByMultigridWithTheNearNullSpaceOfTheMatrix) {
+  Make(2500, Grid(50));
+  const auto solve = [&] {
+    Solver solver(a_, "-ksp_type spaid -pc_spaid_engine amg -ksp_spaid_method cg -ksp_rtol 1e-9");
+    OK(KSPSetFromOptions(solver.ksp()));
+    OK(solver.Solve(b_, x_));
+    EXPECT_GT(solver.reason(), 0) << solver.View();
+    EXPECT_LE(RelativeResidual(a_, x_, b_), 1e-8);
+    EXPECT_LT(solver.iterations(), 30);
+  };
+  solve();
+  Vec ones = Filled(a_, [](PetscInt) { return 1 / 50.0; });
+  MatNullSpace space = nullptr;
+  OK(MatNullSpaceCreate(PETSC_COMM_WORLD, PETSC_FALSE, 1, &ones, &space));
+  OK(MatSetNearNullSpace(a_, space));
+  OK(MatNullSpaceDestroy(&space));
+  solve();
+  // Constants twice: that the daemon finds it shows that it has both.
+  OK(MatNullSpaceCreate(PETSC_COMM_WORLD, PETSC_TRUE, 1, &ones, &space));
+  OK(MatSetNearNullSpace(a_, space));
+  Solver solver(a_, "-ksp_type spaid -pc_spaid_engine amg");
+  OK(KSPSetFromOptions(solver.ksp()));
+  EXPECT_THAT(FailureOf([&] { return solver.Solve(b_, x_); }).words, HasSubstr("RANK_DEFICIENT"));
+  OK(MatNullSpaceDestroy(&space));
+  OK(VecDestroy(&ones));
+}
+
+TEST_F(KspTest, TakesCoordinatesForMultigrid) {
+  Make(2592, Grid(54, 1, 0, 48));  // as two unknowns of 1296 nodes
+  PetscInt begin = 0, end = 0;
+  OK(MatGetOwnershipRange(a_, &begin, &end));
+  std::vector<PetscReal> places;
+  for (PetscInt node = begin / 2; node < end / 2; ++node) {
+    places.push_back(static_cast<PetscReal>(node % 27));
+    places.push_back(static_cast<PetscReal>(node / 27));
+  }
+  const auto nodes = static_cast<PetscInt>(places.size() / 2);
+  Solver solver(a_, "-ksp_type spaid -pc_spaid_engine amg -pc_spaid_node_size 2 -ksp_rtol 1e-9");
+  OK(KSPSetFromOptions(solver.ksp()));
+  OK(PCSetCoordinates(solver.pc(), 2, nodes, places.data()));
+  OK(solver.Solve(b_, x_));
+  EXPECT_GT(solver.reason(), 0) << solver.View();
+  EXPECT_LE(RelativeResidual(a_, x_, b_), 1e-8);
+  // Others, of the same matrix.
+  OK(PCSetCoordinates(solver.pc(), 1, 2 * nodes, places.data()));
+  EXPECT_THAT(FailureOf([&] { return solver.Solve(b_, x_); }).words, HasSubstr("BAD_COORDINATES"));
+}
+
 TEST_F(KspTest, TakesConstantsAsTheNullSpace) {
   const auto neumann = [](PetscInt i) {
     Row row;

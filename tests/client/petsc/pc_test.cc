@@ -409,6 +409,20 @@ TEST_F(PcTest, RefusesCgWithAnUnsymmetricM) {
   OK(MatDestroy(&a));
 }
 
+TEST_F(PcTest, RefusesACycleThatTheDaemonAloneRuns) {
+  Mat a = Assemble(49, Grid(7));
+  Vec b = Filled(a, [](PetscInt) { return 1; });
+  Vec x = Filled(a, [](PetscInt) { return 0; });
+  Solver solver(a, "-pc_spaid_engine amg -ksp_type cg");
+  OK(KSPSetFromOptions(solver.ksp()));
+  const Failure failure = FailureOf([&] { return solver.Solve(b, x); });
+  EXPECT_EQ(failure.code, PETSC_ERR_SUP);
+  EXPECT_THAT(failure.words, HasSubstr("add -ksp_type spaid"));
+  OK(VecDestroy(&x));
+  OK(VecDestroy(&b));
+  OK(MatDestroy(&a));
+}
+
 TEST_F(PcTest, MakesARefusalOfTheDaemonAReasonOfTheKsp) {
   Mat a = Assemble(49, Grid(7, 1, 0.5));  // not symmetric
   Vec b = Filled(a, [](PetscInt) { return 1; });
@@ -451,6 +465,8 @@ TEST_F(PcTest, RefusesOptionsThatAreOutOfRange) {
            {"-pc_spaid_time_budget -1", "-pc_spaid_time_budget -1. is out of range"},
            {"-pc_spaid_timeout -2", "-pc_spaid_timeout -2. is out of range"},
            {"-pc_spaid_pattern a.mtx", "a.mtx is no handle of the daemon"},
+           {"-pc_spaid_near_null_space b.mtx", "MatSetNearNullSpace"},
+           {"-pc_spaid_coordinates x.mtx", "PCSetCoordinates"},
            {"-pc_spaid_token_file /none", "no token can be read from /none"},
            {"-pc_spaid_engine ilu", "Unknown option ilu for -t_pc_spaid_engine"}}) {
     Solver solver(a, options);
