@@ -1,8 +1,11 @@
 #include "client/cli/parts.h"
 
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
+#include <vector>
 
 #include "client/cli/byte_file.h"
 #include "client/cli/describe.h"
@@ -21,49 +24,46 @@ def read(name):
     return scipy.io.mmread(str(path)).tocsr() if path.exists() else None
 
 
-A, P, R, S = ([read(f"{kind}{level}") for level in range(levels)] for kind in "APRS")
-scale, inverse = read("scale"), read("inverse")  # no inverse: the last level is smoothed
-symmetric = abs(A[0] - A[0].T).max() <= 1e-12 * abs(A[0]).max()
-last = levels - 1
-betas = {1: [1.125], 2: [1.02387287570313, 1.26408905371085],
-         3: [1.00842544782028, 1.08867839208730, 1.33753125909618],
-         4: [1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000]}
+A, P, R, S = ([read(f"{kind}{level}") for level in range(len(smoothers))] for kind in "APRS")
+inverse = [read(f"inverse{level}") for level in range(len(smoothers))]
+scale_in, scale_out = (scipy.sparse.diags(column) for column in read("scale0").toarray().T)
+symmetric = A[0] is not None and abs(A[0] - A[0].T).max() <= 1e-6 * abs(A[0]).max()
 
 
 def smooth(level, r, after):
     """What a step adds to x, for the residual r; its adjoint after the coarser level."""
+    name, rho, omega, coefficients = smoothers[level]
     s = S[level]
-    polynomial = level == last and symmetric  # of a last level that is not inverted
-    if smoother == "chebyshev" or polynomial:
-        beta = betas[4 if polynomial else degree]
-        d = 4 / 3 * (s @ r)
-        x = beta[0] * d
-        for k in range(1, len(beta)):
+    if name == "chebyshev":
+        d = 4 / (3 * rho) * (s @ r)
+        x = coefficients[0] * d
+        for i, beta in enumerate(coefficients[1:], 1):
             r = r - A[level] @ d
-            d = (2 * k - 1) / (2 * k + 3) * d + (8 * k + 4) / (2 * k + 3) * (s @ r)
-            x = x + beta[k] * d
+            d = (2 * i - 1) / (2 * i + 3) * d + (8 * i + 4) / ((2 * i + 3) * rho) * (s @ r)
+            x = x + beta * d
         return x
-    if smoother in ("fsai", "afsai"):
-        return s.T @ (s @ r)
+    if name in ("fsai", "afsai"):
+        return omega * (s.T @ (s @ r))
     return (s.T if after and symmetric else s) @ r
 
 
 def cycle(level, r):
-    if level == last and inverse is not None:
-        return inverse @ r
+    if inverse[level] is not None:
+        return inverse[level] @ r
+    last = P[level] is None  # it is smoothed twice
     x = 0 * r
-    for _ in range(pre if level < last else 1):
+    for _ in range(1 if last else pre):
         x = x + smooth(level, r - A[level] @ x, False)
-    for _ in range(visits if level < last else 0):
+    for _ in range(0 if last else visits):
         x = x + P[level] @ cycle(level + 1, R[level] @ (r - A[level] @ x))
-    for _ in range(post if level < last else 1):
+    for _ in range(1 if last else post):
         x = x + smooth(level, r - A[level] @ x, True)
     return x
 
 
 def apply(r):
     """M r, of a vector or of columns."""
-    return scale @ cycle(0, abs(scale) @ r)
+    return scale_out @ cycle(0, scale_in @ r)
 
 
 if __name__ == "__main__":
@@ -71,6 +71,12 @@ if __name__ == "__main__":
         sys.exit(f"usage: {sys.argv[0]} R.mtx Z.mtx    writes Z = M R")
     scipy.io.mmwrite(sys.argv[2], apply(np.asarray(scipy.io.mmread(sys.argv[1]))), precision=17)
 )";
+
+// The shortest digits that read back as the same number.
+std::string Exact(double value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, std::end(digits), value).ptr};
+}
 
 Error Unwritable(const std::string& folder, const std::error_code& why) {
   return LocalError("FILE_UNWRITABLE", folder + ": is not a folder that can be written (" +
@@ -106,7 +112,7 @@ std::string FileOf(const Part& part) {
   const std::string level = std::to_string(part.level) + ".mtx";
   switch (part.kind) {
     case PartKind::kScale:
-      return "scale.mtx";
+      return "scale" + level;
     case PartKind::kA:
       return "A" + level;
     case PartKind::kP:
@@ -116,7 +122,7 @@ std::string FileOf(const Part& part) {
     case PartKind::kSmoother:
       return "S" + level;
     case PartKind::kCoarseInverse:
-      return "inverse.mtx";
+      return "inverse" + level;
     case PartKind::kNearNull:
       return "B" + level;
   }
@@ -125,16 +131,28 @@ std::string FileOf(const Part& part) {
 
 std::string CycleProgram(const PreconditionerInfo& m) {
   const AmgSpec& spec = m.spec.amg;
-  const AmgQuality quality = m.quality.amg.value_or(AmgQuality());
-  return "#!/usr/bin/env python3\n\"\"\"Applies M of " + m.name +
-         ", a cycle of multigrid, by the files beside this one.\n\n"
-         "    python3 cycle.py R.mtx Z.mtx       Z = M R\n"
-         "    from cycle import apply            z = apply(r)\n\"\"\"\n"
-         "import pathlib\nimport sys\n\nimport numpy as np\nimport scipy.io\n\n"
-         "levels, smoother, degree = " +
-         std::to_string(quality.levels.size()) + ", \"" + std::string(Name(quality.smoother)) +
-         "\", " + std::to_string(spec.chebyshev_degree) +
-         "\npre, post, visits = " + std::to_string(spec.pre_sweeps) + ", " +
+  const size_t levels = m.quality.amg ? m.quality.amg->levels.size() : 1;
+  // "smoothers" of an inverted level are not looked at.
+  std::vector<std::string> smoothers(levels, "(\"\", 0, 0, [])");
+  for (const Part& part : m.parts) {
+    if (part.kind != PartKind::kSmoother || static_cast<size_t>(part.level) >= levels) continue;
+    std::string coefficients;
+    for (const double beta : part.coefficients) {
+      coefficients += (coefficients.empty() ? "" : ", ") + Exact(beta);
+    }
+    smoothers[static_cast<size_t>(part.level)] = "(\"" + std::string(Name(part.smoother)) + "\", " +
+                                                 Exact(part.rho) + ", " + Exact(part.omega) +
+                                                 ", [" + coefficients + "])";
+  }
+  std::string text = "#!/usr/bin/env python3\n\"\"\"Applies M of " + m.name +
+                     ", a cycle of multigrid, by the files beside this one.\n\n"
+                     "    python3 cycle.py R.mtx Z.mtx       Z = M R\n"
+                     "    from cycle import apply            z = apply(r)\n\"\"\"\n"
+                     "import pathlib\nimport sys\n\nimport numpy as np\nimport scipy.io\n"
+                     "import scipy.sparse\n\n"
+                     "smoothers = [  # of each level: name, rho, omega, coefficients\n";
+  for (const std::string& smoother : smoothers) text += "    " + smoother + ",\n";
+  return text + "]\npre, post, visits = " + std::to_string(spec.pre_sweeps) + ", " +
          std::to_string(spec.post_sweeps) + ", " + (spec.cycle == Cycle::kW ? "2" : "1") + "\n" +
          kProgram;
 }

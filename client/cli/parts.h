@@ -8,7 +8,7 @@
 
 namespace spaid::cli {
 
-// The name of a part's file: "P0.mtx" of level 0, "scale.mtx", "inverse.mtx".
+// The name of a part's file: "P0.mtx", "scale0.mtx", "inverse2.mtx".
 std::string FileOf(const Part& part);
 
 // Returns a Python program (NumPy, SciPy) that applies M by the files beside it.

@@ -232,7 +232,7 @@ PetscErrorCode ViewM(PC pc, const BuildResult& built, PetscViewer viewer) {
                                    info.device.c_str()));
   PetscCall(PetscViewerASCIIPrintf(viewer, "entries: %lld, density %.3g\n",
                                    static_cast<long long>(info.nnz), info.quality.density));
-  if (!info.is_factor) {
+  if (info.quality.measured()) {
     PetscCall(
         PetscViewerASCIIPrintf(viewer, "||A M - I||_F: %.6g\n", info.quality.residual_frobenius));
   }

@@ -495,10 +495,15 @@ struct Part {
   int level = 0;  // 0: A's
   PartKind kind = PartKind::kA;
   int64_t rows = 0, columns = 0, nnz = 0;
+  // How a smoother is applied.
+  Smoother smoother = Smoother::kAuto;
+  double rho = 0, omega = 0;
+  std::vector<double> coefficients;
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "level", self.level, "kind", self.kind, "rows", self.rows, "columns",
-                   self.columns, "nnz", self.nnz);
+                   self.columns, "nnz", self.nnz, "smoother", self.smoother, "rho", self.rho,
+                   "omega", self.omega, "coefficients", self.coefficients);
   }
 };
 

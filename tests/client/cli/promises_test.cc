@@ -67,7 +67,7 @@ TEST(PromisesTest, EveryJsonKeyIsThere) {
   AddKeys("quality.bare", ToJson(Quality()), &lines);
   PreconditionerInfo preconditioner;
   preconditioner.quality = WholeQuality();
-  preconditioner.parts.emplace_back();
+  preconditioner.parts.emplace_back().coefficients = {1};
   AddKeys("preconditioner", ToJson(preconditioner), &lines);
   for (const EngineTraits& traits : kEngines) {
     const Engine engine = traits.engine;

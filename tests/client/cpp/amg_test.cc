@@ -102,6 +102,10 @@ TEST(AmgFigures, ComeFieldForField) {
   part.set_rows(10);
   part.set_columns(11);
   part.set_nnz(100);
+  part.set_smoother(v1::SMOOTHER_L1_JACOBI);
+  part.set_rho(1.5);
+  part.set_omega(2.5);
+  part.add_coefficients(3.5);
   const PreconditionerInfo out = internal::FromProto(in);
   EXPECT_FALSE(out.quality.measured());
   ASSERT_TRUE(out.quality.amg);
@@ -130,6 +134,10 @@ TEST(AmgFigures, ComeFieldForField) {
   EXPECT_EQ(out.parts[0].rows, 10);
   EXPECT_EQ(out.parts[0].columns, 11);
   EXPECT_EQ(out.parts[0].nnz, 100);
+  EXPECT_EQ(out.parts[0].smoother, Smoother::kL1Jacobi);
+  EXPECT_EQ(out.parts[0].rho, 1.5);
+  EXPECT_EQ(out.parts[0].omega, 2.5);
+  EXPECT_EQ(out.parts[0].coefficients, (std::vector<double>{3.5}));
 }
 
 // Takes uploads, and keeps the columns of what came, as the server sees them.

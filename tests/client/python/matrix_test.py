@@ -152,6 +152,17 @@ def test_vectors_by_columns():
             _matrix.vectors(bad, 3, 'b')
 
 
+def test_vectors_as_the_first_columns_of_a_matrix():
+    taken = _matrix.take_vectors(np.array([[1.0, 4.0], [0.0, 5.0], [3.0, 6.0]]), 'near_null_space')
+    assert taken.pattern.pointers.tolist() == [0, 3, 6, 6] and not taken.pattern.by_rows
+    assert taken.pattern.indices.tolist() == [0, 1, 2, 0, 1, 2]
+    assert taken.values.tolist() == [1, 0, 3, 4, 5, 6]  # zeros, too
+    assert _matrix.take_vectors([1, 2], 'coordinates').pattern.pointers.tolist() == [0, 2, 2]
+    for wrong in (np.ones((2, 3)), np.ones((2, 2, 1)), np.empty((0, 1)), np.ones(2) * 1j):
+        with pytest.raises(spaid.InputError):
+            _matrix.take_vectors(wrong, 'coordinates')
+
+
 def test_digests_by_hand():
     """Over what the contract says, as plain bytes."""
     import hashlib

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.sparse import diags
 from scipy.sparse.linalg import LinearOperator
 
 from spaid.errors import bad
-from spaid.results import AmgQuality, PreconditionerInfo, Quality, Timings
+from spaid.results import PreconditionerInfo, Quality, Timings
 
-# Of the Chebyshev polynomials of the fourth kind, by their degree (Lottes, NLAA 2023).
-_BETAS = {1: (1.125,), 2: (1.02387287570313, 1.26408905371085),
-          3: (1.00842544782028, 1.08867839208730, 1.33753125909618),
-          4: (1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000)}
+_ROUNDING = 1e-6  # parts may have been stored in fp32
 
 
 class Multigrid(LinearOperator):  # type: ignore[misc]
@@ -26,17 +24,13 @@ class Multigrid(LinearOperator):  # type: ignore[misc]
 
     def __init__(self, parts: Mapping[tuple[str, int], Any], info: PreconditionerInfo, timings: Timings) -> None:
         super().__init__(np.dtype(np.float64), (info.n, info.n))
-        assert info.quality.amg is not None
         self.parts, self.info, self.timings = parts, info, timings
-        self._amg: AmgQuality = info.quality.amg
-        self._last = len(self._amg.levels) - 1
-        self._inverse = parts.get(('coarse-inverse', self._last))
-        self._scale = parts['scale', 0]
-        self._degree = int(info.spec.get('chebyshev_degree', 2))
+        self._smoothers = {part.level: part for part in info.parts if part.kind == 'smoother'}
         self._pre, self._post = (int(info.spec.get(name, 1)) for name in ('pre_sweeps', 'post_sweeps'))
         self._visits = 2 if info.spec.get('cycle') == 'w' else 1
-        a = parts['a', 0]
-        self._symmetric = bool(abs(a - a.T).max() <= 1e-12 * abs(a).max())
+        self._in, self._out = (diags(column) for column in parts['scale', 0].toarray().T)
+        a = parts['a' if ('a', 0) in parts else 'coarse-inverse', 0]  # a level that is inverted has no A
+        self._symmetric = bool(abs(a - a.T).max() <= _ROUNDING * abs(a).max())
 
     @property
     def handle(self) -> str:
@@ -48,39 +42,36 @@ class Multigrid(LinearOperator):  # type: ignore[misc]
 
     def _smooth(self, level: int, r: Any, after: bool) -> Any:
         """What a step adds to x for the residual r; its adjoint after the coarser level."""
-        s = self.parts['smoother', level]
-        polynomial = level == self._last and self._symmetric  # of a last level that is not inverted
-        if polynomial or self._amg.smoother == 'chebyshev':
-            betas = _BETAS[4 if polynomial else self._degree]
-            d = 4 / 3 * (s @ r)
-            x = betas[0] * d
-            for k, beta in enumerate(betas[1:], 1):
+        s, part = self.parts['smoother', level], self._smoothers[level]
+        if part.smoother == 'chebyshev':
+            d = 4 / (3 * part.rho) * (s @ r)
+            x = part.coefficients[0] * d
+            for i, beta in enumerate(part.coefficients[1:], 1):
                 r = r - self.parts['a', level] @ d
-                d = (2 * k - 1) / (2 * k + 3) * d + (8 * k + 4) / (2 * k + 3) * (s @ r)
+                d = (2 * i - 1) / (2 * i + 3) * d + (8 * i + 4) / ((2 * i + 3) * part.rho) * (s @ r)
                 x = x + beta * d
             return x
-        if self._amg.smoother in ('fsai', 'afsai'):
-            return s.T @ (s @ r)
+        if part.smoother in ('fsai', 'afsai'):
+            return part.omega * (s.T @ (s @ r))
         return (s.T if after and self._symmetric else s) @ r
 
     def _cycle(self, level: int, r: Any) -> Any:
-        is_last = level == self._last
-        if is_last and self._inverse is not None:
-            return self._inverse @ r
-        a = self.parts['a', level]
+        inverse = self.parts.get(('coarse-inverse', level))
+        if inverse is not None:
+            return inverse @ r
+        a, p = self.parts['a', level], self.parts.get(('p', level))
+        is_last = p is None  # and smoothed twice
         x = np.zeros_like(r)
         for _ in range(1 if is_last else self._pre):
             x = x + self._smooth(level, r - a @ x, False)
         for _ in range(0 if is_last else self._visits):
-            coarser = self._cycle(level + 1, self.parts['r', level] @ (r - a @ x))
-            x = x + self.parts['p', level] @ coarser
+            x = x + p @ self._cycle(level + 1, self.parts['r', level] @ (r - a @ x))
         for _ in range(1 if is_last else self._post):
             x = x + self._smooth(level, r - a @ x, True)
         return x
 
     def _matvec(self, x: Any) -> Any:
-        # Turned in sign behind the cycle, where A has a negative diagonal.
-        return self._scale @ self._cycle(0, abs(self._scale) @ np.asarray(x, np.float64))
+        return self._out @ self._cycle(0, self._in @ np.asarray(x, np.float64))
 
     def _rmatvec(self, x: Any) -> Any:
         if not self._symmetric or self._pre != self._post:
@@ -92,4 +83,5 @@ class Multigrid(LinearOperator):  # type: ignore[misc]
     _rmatmat = _rmatvec
 
     def __repr__(self) -> str:
-        return f'<spaid.Multigrid n = {self.info.n}, {self._last + 1} levels, nnz = {self.info.nnz}>'
+        levels = 1 + max(level for _, level in self.parts)
+        return f'<spaid.Multigrid n = {self.info.n}, {levels} levels, nnz = {self.info.nnz}>'

@@ -209,6 +209,10 @@ class Part:
     rows: int
     columns: int
     nnz: int
+    smoother: str = ''
+    rho: float = 0.0
+    omega: float = 0.0
+    coefficients: Floats = dataclasses.field(default_factory=lambda: np.empty(0))
 
 
 @dataclasses.dataclass(frozen=True)
