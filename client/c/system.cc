@@ -339,7 +339,7 @@ int spaid_system_set_near_null_space(spaid_system* system, int count, const doub
 }
 
 int spaid_system_set_coordinates(spaid_system* system, int count, const double* coordinates) {
-  // Of the nodes, which have as many unknowns as coordinates: the server refuses what is over.
+  // Nodes have as many unknowns as coordinates: the server refuses what is over.
   return spaid::c::TakeVectors(
       system, count, "coordinates", coordinates, [](int64_t n, int d) { return n / d * d; },
       [&](std::vector<double> taken) {

@@ -18,8 +18,7 @@ ExitCode RunBuild(Session& session, const BuildArgs& args) {
   auto spec = ResolveSpec(session, args.engine);
   if (!spec.ok()) return session.out.Fail(spec.error());
   const bool wanted = !args.precond_out.empty();
-  // With M, unless that may be a cycle, which has parts.
-  const bool fetch = wanted && spec->engine != Engine::kAuto && !TraitsOf(spec->engine).by_parts;
+  const bool fetch = wanted && !TraitsOf(spec->engine).by_parts;  // those come one by one
   ProgressReporter reporter(session.progress_mode(), stderr);
   const CallOptions call = session.Call(args.limits, reporter);
   if (args.detach) {

@@ -50,7 +50,7 @@ bool Fits(Method method, const EngineTraits& engine, const Diagnosis& d, bool in
   return true;
 }
 
-// What the table of engines says, but for a cycle that smooths more on one side.
+// Traits by the table of engines, but for a cycle that smooths more on one side.
 EngineTraits TraitsOf(const PreconditionerSpec& spec) {
   EngineTraits traits = spaid::TraitsOf(spec.engine);
   if (traits.by_parts && spec.amg.pre_sweeps != spec.amg.post_sweeps) traits.for_cg = false;

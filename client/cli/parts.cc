@@ -31,7 +31,7 @@ symmetric = A[0] is not None and abs(A[0] - A[0].T).max() <= 1e-6 * abs(A[0]).ma
 
 
 def smooth(level, r, after):
-    """What a step adds to x, for the residual r; its adjoint after the coarser level."""
+    """The step from the residual r; its adjoint after the coarser level."""
     name, rho, omega, coefficients = smoothers[level]
     s = S[level]
     if name == "chebyshev":

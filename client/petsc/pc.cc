@@ -183,7 +183,7 @@ PetscErrorCode Reset(PC pc) {
   PetscFunctionReturn(kOk);
 }
 
-// What PCSetCoordinates calls: the nodes of this rank, the coordinates of each together.
+// Is called by PCSetCoordinates: the nodes of this rank, the coordinates of each together.
 PetscErrorCode SetCoordinates(PC pc, PetscInt dimension, PetscInt nodes, PetscReal* coordinates) {
   PetscFunctionBegin;
   const MPI_Comm comm = CommOf(pc);

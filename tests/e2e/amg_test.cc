@@ -166,7 +166,7 @@ TEST_F(Multigrid, IsToldOnTheCommandLine) {
             "BAD_AMG_OPTION");
 }
 
-// What M does to b, up to a factor: the first step of GMRES from zero, with M on the right.
+// The first step of GMRES from zero, with M on the right, is M b up to a factor.
 TEST_F(Multigrid, PartsAndTenLinesOfPythonApplyM) {
   const std::vector<std::vector<std::string>> kinds = {
       {kMatrix, "--cycle=v"},

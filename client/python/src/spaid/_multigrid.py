@@ -41,7 +41,7 @@ class Multigrid(LinearOperator):  # type: ignore[misc]
         return self.info.quality
 
     def _smooth(self, level: int, r: Any, after: bool) -> Any:
-        """What a step adds to x for the residual r; its adjoint after the coarser level."""
+        """Returns the step from the residual r; its adjoint after the coarser level."""
         s, part = self.parts['smoother', level], self._smoothers[level]
         if part.smoother == 'chebyshev':
             d = 4 / (3 * part.rho) * (s @ r)
