@@ -95,6 +95,20 @@ program module_test
   call near(matmul(reshape([4d0, -1d0, 0d0, -1d0, 4d0, -1d0, 0d0, -1d0, 4d0], [3, 3]), &
       gtgx), want, 'on a full pattern the inverse')
 
+  ! Multigrid's vectors; a matrix so small is one level, which is inverted.
+  call options%set('engine', 'amg')
+  call a%set_near_null_space(reshape([1d0, 1d0, 1d0], [3, 1]))
+  call a%solve([2d0, 4d0, 10d0], x, options)
+  call near(x, want, 'with near-null vectors')
+  call a%set_near_null_space(reshape([1d0, 1d0, 1d0, 2d0, 2d0, 2d0], [3, 2]))
+  call a%solve([2d0, 4d0, 10d0], x, options, stat=stat, errmsg=errmsg)
+  call refused('near_null_space')
+  call a%set_coordinates(reshape([real(real64) ::], [0, 2]))
+  call a%set_near_null_space(reshape([1d0, 1d0], [2, 1]), stat, errmsg)
+  call refused('2 rows, the matrix 3')
+  call a%set_coordinates(reshape([1d0, 1d0], [1, 2]), stat, errmsg)
+  call refused('2 numbers')
+
   ! Refusals, with words.
   call options%set('k-max', 1000, stat, errmsg)
   call refused('k-max')
@@ -109,6 +123,10 @@ program module_test
   call b%solve(rhs, x, stat=stat, errmsg=errmsg)
   call refused('system is NULL')
   call b%set_values(symmetric, stat=stat, errmsg=errmsg)
+  call refused('system is NULL')
+  call b%set_near_null_space(reshape(rhs, [3, 1]), stat, errmsg)
+  call refused('system is NULL')
+  call b%set_coordinates(reshape(rhs, [1, 3]), stat, errmsg)
   call refused('system is NULL')
   call none%apply(rhs, x, stat=stat, errmsg=errmsg)
   call refused('preconditioner is NULL')
