@@ -102,7 +102,7 @@ program module_test
   call near(x, want, 'with near-null vectors')
   call a%set_near_null_space(reshape([1d0, 1d0, 1d0, 2d0, 2d0, 2d0], [3, 2]))
   call a%solve([2d0, 4d0, 10d0], x, options, stat=stat, errmsg=errmsg)
-  call refused('near_null_space')
+  call refused('near-null space')
   call a%set_coordinates(reshape([real(real64) ::], [0, 2]))
   call a%set_near_null_space(reshape([1d0, 1d0], [2, 1]), stat, errmsg)
   call refused('2 rows, the matrix 3')

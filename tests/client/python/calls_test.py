@@ -184,6 +184,9 @@ def test_a_matrix_is_put_together():
     assert m.is_factor and sp.csc_matrix((m.data, m.indices, m.indptr)).toarray().tolist() == [[0, 2], [1, 3]]
     m = built(result_header(values_only=True), WHOLE[2], known=KNOWN)
     assert m.indices is KNOWN.indices and m.data.tolist() == [1, 2, 3]
+    tall = (WHOLE[0], chunk(2, 0, np.array([1, 0, 4], np.int32)), WHOLE[2])
+    m = built(result_header(rows=5), *tall)
+    assert (m.n, m.rows, m.indices.tolist()) == (2, 5, [1, 0, 4])
 
 
 @pytest.mark.parametrize('header,chunks,known,text', [
@@ -194,6 +197,8 @@ def test_a_matrix_is_put_together():
     ({}, (chunk(1, 0, np.array([0, 2, 1])), *WHOLE[1:]), None, 'not a CSC'),
     ({}, (chunk(1, 0, np.array([0, 4, 3])), *WHOLE[1:]), None, 'not a CSC'),
     ({}, (chunk(1, 0, np.array([1, 1, 3])), *WHOLE[1:]), None, 'not a CSC'),
+    ({'rows': -1}, (), None, '-1 rows'), ({'rows': 1}, (), None, '1 rows and 3 entries'),
+    ({'rows': 3}, (WHOLE[0], chunk(2, 0, np.array([1, 0, 3], np.int32)), WHOLE[2]), None, 'not a CSC'),
     ({}, (WHOLE[0], chunk(2, 0, np.array([1, 0, 2], np.int32)), WHOLE[2]), None, 'not a CSC'),
     ({}, (WHOLE[0], chunk(2, 0, np.array([1, -1, 1], np.int32)), WHOLE[2]), None, 'not a CSC')])
 def test_a_matrix_that_is_none(header, chunks, known, text):
