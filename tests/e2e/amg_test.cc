@@ -186,15 +186,10 @@ TEST_F(Multigrid, PartsAndTenLinesOfPythonApplyM) {
     words.insert(words.end(), kind.begin() + 1, kind.end());
     const json built = RunJson(words);
     EXPECT_EQ(built.at("precond_file"), parts);
-    int64_t nnz = 0;
     std::set<std::string> files;
     for (const json& part : built.at("parts")) {
-      if (part.at("kind") != "near-null" && part.at("kind") != "scale") {
-        nnz += part.at("nnz").get<int64_t>();
-      }
       files.insert(part.at("kind").get<std::string>() + part.at("level").dump());
     }
-    EXPECT_GT(nnz, 0);
     EXPECT_THAT(files, ::testing::IsSupersetOf({"scale0", "a0", "p0", "r0", "smoother0"}));
     const CscMatrix a = Gallery(kind[0].substr(8));
     std::vector<double> rhs = SmoothRhs(a);

@@ -520,7 +520,7 @@ struct PreconditionerInfo {
   Timings build_timings;
   std::chrono::system_clock::time_point created;
   std::string device;
-  std::vector<Part> parts;  // kAmg: to be downloaded; nnz is that of all
+  std::vector<Part> parts;  // kAmg: to be downloaded one by one
 };
 
 struct Residual {
