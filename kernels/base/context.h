@@ -101,6 +101,7 @@ class ProgressSink {
   virtual void OnResidual(const ResidualPoint& point) = 0;
 };
 
+class CopyAhead;
 class ResultSink;
 
 struct Context {
@@ -112,6 +113,8 @@ struct Context {
   std::vector<int> devices = {};
   // Is shown M while a build makes it (result_sink.h); borrowed; may be null.
   ResultSink* result = nullptr;
+  // Has the beginning of A's values on a device already (copy_ahead.h); borrowed; may be null.
+  CopyAhead* ahead = nullptr;
 };
 
 // The Status of a computation that gave up: CANCELLED/CANCELLED or DEADLINE_EXCEEDED/TIME_LIMIT.

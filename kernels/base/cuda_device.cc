@@ -31,12 +31,18 @@ std::unique_lock<std::mutex> CudaDevice::Lock() {
   return lock;
 }
 
+std::unique_lock<std::mutex> CudaDevice::TryLock() {
+  std::unique_lock lock(mutex_, std::try_to_lock);
+  if (lock) FreeWaiting();
+  return lock;
+}
+
 void CudaDevice::Free(std::function<void()> free) {
   {
     const std::lock_guard lock(waiting_mutex_);
     waiting_.push_back(std::move(free));
   }
-  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) FreeWaiting();
+  TryLock();
 }
 
 void CudaDevice::FreeWaiting() {
@@ -83,10 +89,7 @@ Status CudaDevice::Failed(CudaFault fault, const std::string& message) {
 }
 
 int64_t CudaDevice::used_bytes() {
-  if (const std::unique_lock lock(mutex_, std::try_to_lock); lock) {
-    FreeWaiting();
-    used_bytes_ = UsedBytes();
-  }
+  if (const auto lock = TryLock(); lock) used_bytes_ = UsedBytes();
   return used_bytes_;
 }
 

@@ -40,6 +40,8 @@ class CudaDevice {
 
   // One computation at a time; held for all that takes the context or what was made with it.
   std::unique_lock<std::mutex> Lock();
+  // The same where nothing computes; else a lock that is not held, at once.
+  std::unique_lock<std::mutex> TryLock();
   // Calls `free`, which frees what was made with the context: now, or, where something computes,
   // before the next computation. Never waits for one, so that anybody may end such an object.
   void Free(std::function<void()> free);

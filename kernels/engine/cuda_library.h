@@ -4,6 +4,7 @@
 //   if (device is a GPU) ... Cuda().plan_static_spai(gpus, a, nullptr, options, context, ...) ...
 #pragma once
 
+#include "kernels/base/copy_ahead.h"
 #include "kernels/base/cuda_loader.h"
 #include "kernels/base/device.h"
 #include "kernels/dynamic_spai/dynamic_spai_cuda.h"
@@ -14,6 +15,7 @@
 namespace spaid::kernels {
 
 struct CudaLibrary {
+  decltype(&BeginCopyAhead) begin_copy_ahead;
   decltype(&PlanStaticSpaiCuda) plan_static_spai;
   decltype(&BuildStaticSpaiCuda) build_static_spai;
   decltype(&GrowDynamicSpaiCuda) grow_dynamic_spai;

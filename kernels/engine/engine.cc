@@ -138,6 +138,13 @@ class DevicesEngine final : public Engine {
     return AsPlaced(Cuda().operator_with_values(placed->shared(), a, context));
   }
 
+  Result<std::shared_ptr<CopyAhead>> BeginCopyAhead(int device, const double* values,
+                                                    int64_t count) const override {
+    const auto gpu = Gpu(device);
+    if (gpu == nullptr) return std::shared_ptr<CopyAhead>();
+    return Cuda().begin_copy_ahead(gpu, values, count * static_cast<int64_t>(sizeof(double)));
+  }
+
   double CopyBytesPerSecond(const Context& context, bool on_host) const override {
     const auto gpu = on_host ? nullptr : Gpu(context.device);
     return gpu != nullptr ? gpu->CopyBytesPerSecond()

@@ -38,6 +38,7 @@
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/copy_ahead.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
 #include "kernels/engine/engine_traits.h"
@@ -264,6 +265,12 @@ class Engine {
   Placed Place(const Preconditioner& m, Storage storage, const Context& context) const {
     return Place({.m = &m, .storage = storage}, context);
   }
+  // Begins to copy `values`, of which `count` are to come, to a CUDA device (index in Devices())
+  // while they come; what reads A's values there finds them by Context::ahead. Null: the device is
+  // none, computes just now or is lost, or there is no room. Errors: those of BeginCopyAhead
+  // (kernels/base/copy_ahead.h).
+  virtual Result<std::shared_ptr<CopyAhead>> BeginCopyAhead(int device, const double* values,
+                                                            int64_t count) const = 0;
   // Bandwidth of copies of arrays, bytes read and written counted: within context.device's memory,
   // or where `on_host`, by context.threads of the host. Measured with the first call of each device
   // (the host: and number of threads), for a fraction of a second; 0: it could not be.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <condition_variable>
+#include <cstring>
 #include <new>
 #include <span>
 #include <stdexcept>
@@ -75,6 +77,100 @@ CscMatrix Inverse(const CscView& a) {
 
 }  // namespace
 
+// Bytes that were sent and are not there yet lie in buffers, as the host's array may go or change.
+class FakeEngine::Ahead final : public CopyAhead {
+ public:
+  Ahead(FakeEngine& told, int device, const double* host, int64_t count)
+      : told_(told),
+        device_(device),
+        host_(reinterpret_cast<const char*>(host)),
+        there_(static_cast<size_t>(count) * sizeof(double)),
+        thread_([this] { Work(); }) {
+    told_.ahead_held += device_bytes();
+  }
+  ~Ahead() override {
+    Drop();
+    thread_.join();
+  }
+
+  Result<int64_t> Send(int64_t final) override {
+    const std::lock_guard lock(mutex_);
+    if (dropped_) return sent_;
+    if (told_.break_ahead.exchange(false)) {
+      told_.of(device_).broken = told_.of(device_).lost = true;
+      DropLocked();
+      return Status(StatusCode::kUnavailable, "DEVICE_LOST", "the fake device is broken");
+    }
+    if (final > sent_ && buffers_.size() < kBuffers) {
+      buffers_.emplace_back(host_ + sent_, host_ + final);
+      sent_ = final;
+      came_.notify_one();
+    }
+    return sent_;
+  }
+  void Drop() override {
+    const std::lock_guard lock(mutex_);
+    DropLocked();
+  }
+  int64_t taken() const override { return taken_; }
+  int64_t device_bytes() const override {
+    return dropped_ ? 0 : static_cast<int64_t>(there_.size());
+  }
+
+  // Compares what was sent with that array, if this is of it and of that device; waits for it.
+  void Take(int device, std::span<const double> values) {
+    if (device != device_ || reinterpret_cast<const char*>(values.data()) != host_) return;
+    std::unique_lock lock(mutex_);
+    copied_.wait(lock, [this] { return dropped_ || buffers_.empty(); });
+    if (dropped_) return;
+    if (std::memcmp(there_.data(), host_, static_cast<size_t>(sent_)) != 0) ++told_.ahead_differ;
+    taken_ = sent_;
+    told_.ahead_taken += sent_;
+  }
+
+ private:
+  static constexpr size_t kBuffers = 2;
+
+  void DropLocked() {
+    if (dropped_) return;
+    told_.ahead_held -= device_bytes();
+    dropped_ = true;
+    came_.notify_one();
+    copied_.notify_all();
+  }
+  void Work() {
+    size_t at = 0;
+    for (;;) {
+      std::unique_lock lock(mutex_);
+      came_.wait(lock, [this] { return dropped_ || !buffers_.empty(); });
+      while (!dropped_ && told_.hold_ahead) {
+        lock.unlock();
+        SleepABit();
+        lock.lock();
+      }
+      if (dropped_) return;
+      std::copy(buffers_.front().begin(), buffers_.front().end(),
+                there_.begin() + static_cast<ptrdiff_t>(at));
+      at += buffers_.front().size();
+      told_.ahead_there += static_cast<int64_t>(buffers_.front().size());
+      buffers_.pop_front();
+      copied_.notify_all();
+    }
+  }
+
+  FakeEngine& told_;
+  const int device_;
+  const char* const host_;
+  std::mutex mutex_;
+  std::condition_variable came_, copied_;
+  std::deque<std::vector<char>> buffers_;
+  std::vector<char> there_;
+  int64_t sent_ = 0;
+  std::atomic<int64_t> taken_{0};
+  std::atomic<bool> dropped_{false};
+  std::thread thread_;
+};
+
 class FakeEngine::Face final : public kernels::Engine {
  public:
   Face(FakeEngine& told, std::vector<DeviceInfo> devices)
@@ -135,6 +231,14 @@ class FakeEngine::Face final : public kernels::Engine {
     if (Status s = Touch(context.device); !s.ok()) return s;
     return NewPlan(!spec.static_spai.pattern.keep_tau.has_value() && !Grows(spec), context.device,
                    TakeOne(told_.plans_in_waves));
+  }
+
+  Result<std::shared_ptr<CopyAhead>> BeginCopyAhead(int device, const double* values,
+                                                    int64_t count) const override {
+    std::shared_ptr<CopyAhead> ahead;
+    if (told_.refuse_ahead || told_.of(device).lost || !IsGpu(device)) return ahead;
+    ahead = std::make_shared<Ahead>(told_, device, values, count);
+    return ahead;
   }
 
   double CopyBytesPerSecond(const Context&, bool on_host) const override {
@@ -218,6 +322,7 @@ class FakeEngine::Face final : public kernels::Engine {
   Placed Place(Operand operand, const Context& context) const override {
     if (Status s = Touch(context.device, /*takes_memory=*/operand.old == nullptr); !s.ok())
       return s;
+    if (operand.a != nullptr) TakeAhead(*operand.a, context);
     if (operand.old != nullptr) {
       if (TakeOne(told_.refuse_to_replace)) {
         return Status(StatusCode::kInvalidArgument, "PLAN_MISMATCH", "the layout is another one");
@@ -298,6 +403,7 @@ class FakeEngine::Face final : public kernels::Engine {
       if (!status.ok()) return status;
     }
     if (Status s = Touch(context.device, /*takes_memory=*/true); !s.ok()) return s;
+    TakeAhead(a, context);
     shown.FinishedAll();
     if (context.progress) context.progress->OnProgress(Stage::kBuild, n, n);
     shown.Keep();
@@ -313,6 +419,11 @@ class FakeEngine::Face final : public kernels::Engine {
     return result;
   }
 
+  static void TakeAhead(const CscView& a, const Context& context) {
+    if (context.ahead != nullptr) {
+      static_cast<Ahead*>(context.ahead)->Take(context.device, a.values);
+    }
+  }
   bool IsGpu(int device) const {
     return devices_.at(static_cast<size_t>(device)).backend == Backend::kCuda;
   }

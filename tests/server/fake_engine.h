@@ -66,7 +66,9 @@ class FakeEngine {
       hold_copies{false};
   void HoldBuilds() { hold_builds = true; }
   void HoldSolves() { hold_solves = true; }
-  void Release() { hold_builds = hold_solves = hold_estimates = hold_copies = false; }
+  void Release() {
+    hold_builds = hold_solves = hold_estimates = hold_copies = hold_ahead = refuse_ahead = false;
+  }
   // Builds that begin from now on show M: its pattern, then its first columns, so many of them;
   // then they wait for ReleaseShown, a stop, or the end of the engine's life.
   void HoldBuildsShown(int64_t columns) {
@@ -76,6 +78,16 @@ class FakeEngine {
   void ReleaseShown() { hold_shown = false; }
   std::atomic<bool> hold_shown{false};
   std::atomic<int64_t> show_columns{-1};
+
+  // Values that come ahead (Engine::BeginCopyAhead) go to a GPU through two buffers by a thread
+  // that is the device: it copies nothing while it is held. Refused, none begins.
+  std::atomic<bool> hold_ahead{false}, refuse_ahead{false};
+  // The next that is sent ahead to it loses the device.
+  std::atomic<bool> break_ahead{false};
+  // Bytes that it has copied; that are held on it now; that builds and placements took, having
+  // compared them with A; where they were not the same.
+  std::atomic<int64_t> ahead_there{0}, ahead_held{0}, ahead_taken{0}, ahead_differ{0};
+  void WaitForAhead(int64_t bytes) const { WaitFor(ahead_there, bytes); }
 
   // How many have begun; WaitFor...: until so many have.
   std::atomic<int64_t> builds{0}, solves{0}, plans{0}, estimates{0};
@@ -143,6 +155,7 @@ class FakeEngine {
   }
 
  private:
+  class Ahead;
   class Face;
   struct Device {
     std::atomic<bool> broken{false}, lost{false}, hangs{false};

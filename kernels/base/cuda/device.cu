@@ -15,7 +15,20 @@ Device::Device(const kernels::DeviceInfo& info, int64_t memory_limit, const Vari
 Device::~Device() {
   FreeWaiting();
   // A lost device may not even answer that: what is left of its context goes with the process.
-  if (lost()) (void)context_.release();
+  if (!lost()) return;
+  (void)ahead_lane_.release();
+  (void)context_.release();
+}
+
+AheadLane* Device::ahead_lane() {
+  if (ahead_lane_ != nullptr || no_ahead_lane_) return ahead_lane_.get();
+  try {
+    ahead_lane_ = std::make_unique<AheadLane>();
+  } catch (const Failure& failure) {
+    if (failure.fault() != CudaFault::kOutOfMemory) throw;
+    no_ahead_lane_ = true;
+  }
+  return ahead_lane_.get();
 }
 
 Status Device::Probe() {

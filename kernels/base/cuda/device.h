@@ -7,6 +7,7 @@
 #include <new>
 #include <utility>
 
+#include "kernels/base/cuda/ahead_lane.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/base/cuda_device.h"
 
@@ -20,12 +21,17 @@ class Device final : public kernels::CudaDevice {
   ~Device() override;
   kernels::Status Probe() override;
   Context& context() const { return *context_; }
+  // Makes it with the first call; null: the host has no memory to pin. The lock is held, and the
+  // device current. Throws Failure.
+  AheadLane* ahead_lane();
 
  private:
   int64_t UsedBytes() const override { return context_->arena->used(); }
   double TimeCopy(int64_t bytes) override;
 
   std::unique_ptr<Context> context_;
+  std::unique_ptr<AheadLane> ahead_lane_;  // guarded by the lock, as below; goes before the context
+  bool no_ahead_lane_ = false;             // there was no memory to pin
 };
 
 // As kernels::CudaDevice::Open. `variants`: others than measured are for tests.

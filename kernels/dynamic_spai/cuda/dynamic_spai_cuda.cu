@@ -120,7 +120,7 @@ class Growth {
     const auto lock = piece.on.device->Lock();
     return cuda::Guard(*piece.on.device, [&](cuda::Context& context) {
       const auto start = Clock::now();
-      cuda::Matrix matrix = cuda::UploadMatrix(context, a_, a_.values.data());
+      cuda::Matrix matrix = cuda::UploadMatrix(context, a_, a_.values.data(), context_.ahead);
       piece.up_ms = MsSince(start);
       context.arena->ResetPeak();
       cuda::Stopwatch watch(context);

@@ -8,6 +8,7 @@ namespace spaid::kernels {
 namespace {
 
 constexpr CudaLibrary kLibrary = {
+    .begin_copy_ahead = &BeginCopyAhead,
     .plan_static_spai = &PlanStaticSpaiCuda,
     .build_static_spai = &BuildStaticSpaiCuda,
     .grow_dynamic_spai = &GrowDynamicSpaiCuda,

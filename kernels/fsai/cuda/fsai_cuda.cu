@@ -234,9 +234,9 @@ class Build {
     Status status =
         ForAll(works, timings_.host_to_device_ms, [&](Work& work, cuda::Context& context) {
           if (of_plan) {
-            cuda::UploadValues(context, a.values.data(), *work.part.matrix);
+            cuda::UploadValues(context, a.values.data(), *work.part.matrix, context_.ahead);
           } else {
-            work.matrix = cuda::UploadMatrix(context, a, a.values.data());
+            work.matrix = cuda::UploadMatrix(context, a, a.values.data(), context_.ahead);
           }
         });
     if (!status.ok()) return status;

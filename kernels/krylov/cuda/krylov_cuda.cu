@@ -48,7 +48,7 @@ Placed CudaOperator::OfMatrix(const std::shared_ptr<CudaDevice>& device, const C
   const Result<bool> symmetric = IsExactlySymmetric(a, context);
   if (!symmetric.ok()) return symmetric.status();
   return Place(device, a.n_cols, *symmetric, [&](cuda::Context& there) -> Parts {
-    const cuda::Matrix matrix = cuda::UploadMatrix(there, a, a.values.data());
+    const cuda::Matrix matrix = cuda::UploadMatrix(there, a, a.values.data(), context.ahead);
     return {cuda::MakeOperator(there, matrix.pattern(), matrix.values.get(),
                                *symmetric ? Order::kBoth : Order::kColumns, fp32)};
   });
@@ -81,7 +81,7 @@ Placed CudaOperator::WithValues(const std::shared_ptr<const CudaOperator>& old, 
   }
   const auto lock = device->Lock();
   const Status status = cuda::Guard(*device, [&](cuda::Context& on) {
-    cuda::UpdateOperator(on, cuda::UploadMatrix(on, a, a.values.data()), *there.op);
+    cuda::UpdateOperator(on, cuda::UploadMatrix(on, a, a.values.data(), context.ahead), *there.op);
     on.Synchronize();
   });
   if (!status.ok()) return status;

@@ -1,3 +1,4 @@
+#include "kernels/base/cuda/ahead_lane.h"
 #include "kernels/base/cuda/hash.h"
 #include "kernels/sparse/cuda/matrix.h"
 
@@ -17,9 +18,22 @@ __global__ void HashArrayKernel(const T* values, int64_t size, uint64_t seed, ui
   if (threadIdx.x % 32 == 0) atomicAdd(reinterpret_cast<unsigned long long*>(hash), sum);
 }
 
+void CopyValues(Context& context, const double* values, kernels::CopyAhead* ahead, Matrix& matrix) {
+  const auto bytes = static_cast<size_t>(matrix.nnz) * sizeof(double);
+  char* const to = reinterpret_cast<char*>(matrix.values.get());
+  size_t there = 0;
+  if (ahead != nullptr) {
+    there = static_cast<size_t>(static_cast<CopyAhead&>(*ahead).Take(
+        context.ordinal, context.stream, to, values, static_cast<int64_t>(bytes)));
+  }
+  if (there == bytes) return;
+  context.staging->In(to + there, reinterpret_cast<const char*>(values) + there, bytes - there);
+}
+
 }  // namespace
 
-Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const double* values) {
+Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const double* values,
+                    kernels::CopyAhead* ahead) {
   Matrix matrix;
   const int64_t n = matrix.n = a.n_cols, nnz = matrix.nnz = a.nnz();
   matrix.col_ptr = Buffer<int64_t>(context, n + 1);
@@ -27,7 +41,7 @@ Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const doubl
   matrix.col_ptr.CopyIn(a.col_ptr.data(), n + 1);
   matrix.row_idx.CopyIn(a.row_idx.data(), nnz);
   matrix.values = Buffer<double>(context, nnz);
-  if (values != nullptr) matrix.values.CopyIn(values, nnz);
+  if (values != nullptr) CopyValues(context, values, ahead, matrix);
   const Buffer<uint64_t> hash(context, 1);
   hash.Fill(0);
   const int blocks = 4 * context.multiprocessors;
@@ -41,8 +55,9 @@ Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const doubl
   return matrix;
 }
 
-void UploadValues(Context& context, const double* values, Matrix& matrix) {
-  matrix.values.CopyIn(values, matrix.nnz);
+void UploadValues(Context& context, const double* values, Matrix& matrix,
+                  kernels::CopyAhead* ahead) {
+  CopyValues(context, values, ahead, matrix);
   context.Synchronize();
 }
 

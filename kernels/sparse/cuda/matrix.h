@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "kernels/base/copy_ahead.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/matrix.h"
 
@@ -25,9 +26,12 @@ struct Matrix {
   PatternRef pattern() const { return {n, col_ptr.get(), row_idx.get()}; }
 };
 
-// Copies a matrix from the host and waits for it. `values` may be null: a pattern.
-Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const double* values);
+// Copies a matrix from the host and waits for it. `values` may be null: a pattern. `ahead`: null,
+// or has the beginning of an array there; of `values`, that is not copied again.
+Matrix UploadMatrix(Context& context, const kernels::PatternView& a, const double* values,
+                    kernels::CopyAhead* ahead = nullptr);
 // New values for a matrix that is there.
-void UploadValues(Context& context, const double* values, Matrix& matrix);
+void UploadValues(Context& context, const double* values, Matrix& matrix,
+                  kernels::CopyAhead* ahead = nullptr);
 
 }  // namespace spaid::cuda

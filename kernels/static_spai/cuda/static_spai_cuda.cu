@@ -119,7 +119,8 @@ Status PlanPart(const PlanRequest& request, DevicePart& part, Plan& plan, std::o
     SpaiOnDevice* const there = request.there;
     cuda::Matrix matrix =
         there != nullptr ? std::move(*there->matrix)
-                         : cuda::UploadMatrix(context, a, reads_values ? a.values.data() : nullptr);
+                         : cuda::UploadMatrix(context, a, reads_values ? a.values.data() : nullptr,
+                                              request.context.ahead);
     timings.host_to_device_ms += MsSince(start);
     context.arena->ResetPeak();
     cuda::Stopwatch watch(context);
@@ -248,7 +249,7 @@ Status BuildPart(const BuildRequest& request, size_t i, KeptM* m, StaticSpaiCuda
   return cuda::Guard(*part.device, [&](cuda::Context& context) {
     cuda::StaticSpaiPlan& plan = part.on->plan;
     auto start = Clock::now();
-    cuda::UploadValues(context, request.a.values.data(), part.on->matrix);
+    cuda::UploadValues(context, request.a.values.data(), part.on->matrix, request.context.ahead);
     timings.host_to_device_ms += MsSince(start);
     context.arena->ResetPeak();
     cuda::Stopwatch watch(context);

@@ -1,161 +1,24 @@
-// Copies between host and device, on a device that is a thread: it takes copies and events in
-// order, and fails where it is told to. What is tested has nothing in it that needs CUDA's
-// compiler.
+// Copies between host and device, on a device that is a thread.
 #include "kernels/base/cuda/staging.cu"
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <functional>
 #include <mutex>
 #include <numeric>
 #include <random>
-#include <thread>
 #include <vector>
 
 #include "kernels/static_spai/shown_part.h"
+#include "tests/kernels/base/fake_runtime.h"
 #include "tests/kernels/base/recording_sink.h"
 
-namespace {
-
-class FakeStream {
- public:
-  FakeStream() : thread_([this] { Work(); }) {}
-  ~FakeStream() {
-    Put(nullptr);
-    thread_.join();
-  }
-  // null: the end.
-  void Put(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    came_.notify_one();
-  }
-
- private:
-  void Work() {
-    for (;;) {
-      std::function<void()> task;
-      {
-        std::unique_lock lock(mutex_);
-        came_.wait(lock, [this] { return !tasks_.empty(); });
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      if (!task) return;
-      task();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable came_;
-  std::deque<std::function<void()>> tasks_;
-  std::thread thread_;
-};
-
-struct FakeEvent {
-  std::mutex mutex;
-  std::condition_variable came;
-  int recorded = 0, reached = 0;
-};
-
-FakeStream* stream;
-std::atomic<int> copies_left;  // until one fails
-std::atomic<bool> pins;        // whether there is memory to pin
-// Runs on the device before it copies from this address; null: nothing does.
-const void* hook_at;
-std::function<void()> hook;
-
-FakeEvent& Event(cudaEvent_t event) { return *reinterpret_cast<FakeEvent*>(event); }
-
-}  // namespace
-
-// The runtime's functions that are used, of that device.
-extern "C" {
-
-cudaError_t CUDARTAPI cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
-                                      cudaStream_t) {
-  if (copies_left.fetch_sub(1) <= 0) return cudaErrorInvalidValue;
-  stream->Put([=] {
-    if (hook_at != nullptr && from == hook_at) hook();
-    if (bytes > 0) std::memcpy(to, from, bytes);
-  });
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaEventRecord(cudaEvent_t named, cudaStream_t) {
-  FakeEvent& event = Event(named);
-  int count = 0;
-  {
-    const std::lock_guard lock(event.mutex);
-    count = ++event.recorded;
-  }
-  stream->Put([&event, count] {
-    const std::lock_guard lock(event.mutex);
-    event.reached = count;
-    event.came.notify_all();
-  });
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaEventSynchronize(cudaEvent_t named) {
-  FakeEvent& event = Event(named);
-  std::unique_lock lock(event.mutex);
-  const int count = event.recorded;
-  event.came.wait(lock, [&] { return event.reached >= count; });
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = reinterpret_cast<cudaEvent_t>(new FakeEvent);
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaEventDestroy(cudaEvent_t event) {
-  delete &Event(event);
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaHostAlloc(void** memory, size_t bytes, unsigned) {
-  if (!pins) return cudaErrorMemoryAllocation;
-  *memory = std::malloc(bytes);
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaFreeHost(void* memory) {
-  std::free(memory);
-  return cudaSuccess;
-}
-
-cudaError_t CUDARTAPI cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t CUDARTAPI cudaGetLastError() { return cudaSuccess; }
-
-}  // extern "C"
-
 namespace spaid::cuda {
-
-void Check(cudaError_t error, const char* what) {
-  if (error != cudaSuccess) throw Failure(CudaFault::kError, what);
-}
-
 namespace {
 
-constexpr int kAllCopies = 1 << 30;
-
-class StagingTest : public ::testing::Test {
+class StagingTest : public FakeRuntime {
  protected:
-  void SetUp() override {
-    stream = &stream_;
-    copies_left = kAllCopies;
-    pins = true;
-    hook_at = nullptr;
-  }
-
   // There, back to an address that is not aligned, and the second half to another array.
   static void ExpectThereAndBack(Staging& staging, size_t bytes) {
     std::vector<char> host(bytes), device(bytes), back(bytes + 5, 1), half(bytes / 2);
@@ -180,8 +43,6 @@ class StagingTest : public ::testing::Test {
     cudaEventSynchronize(event);
     cudaEventDestroy(event);
   }
-
-  FakeStream stream_;
 };
 
 TEST_F(StagingTest, BringsBackWhatItBrought) {
