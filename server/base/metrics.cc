@@ -221,6 +221,11 @@ struct Metrics::Families {
       AddHistogram("spaid_rpc_seconds", "Time of an RPC."), {"method"}, &Seconds()};
   Counter& bytes_received =
       AddCounter("spaid_array_bytes_received_total", "Bytes of arrays received.").Add({});
+  ByLabels<Counter> ahead_bytes{
+      AddCounter("spaid_ahead_bytes_total",
+                 "Bytes of values sent to a GPU while the matrix came; of these taken by a "
+                 "computation, and wasted."),
+      {"what"}};
   Counter& bytes_sent = AddCounter("spaid_array_bytes_sent_total", "Bytes of arrays sent.").Add({});
   Counter& stalled =
       AddCounter("spaid_stalled_readers_total", "Streams cut as nobody read them.").Add({});
@@ -392,6 +397,10 @@ void Metrics::RpcEnded(std::string_view method, std::string_view code, std::stri
   families_->rpcs_live.Of({method}).Decrement();
   families_->rpcs_ended.Of({method, code, reason}).Increment();
   families_->rpc_seconds.Of({method}).Observe(seconds);
+}
+
+void Metrics::AheadBytes(std::string_view what, int64_t bytes) {
+  families_->ahead_bytes.Of({what}).Increment(static_cast<double>(bytes));
 }
 
 void Metrics::BytesReceived(int64_t bytes) {

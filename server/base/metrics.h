@@ -76,6 +76,9 @@ class Metrics {
   void RpcEnded(std::string_view method, std::string_view code, std::string_view reason,
                 double seconds);
   void BytesReceived(int64_t bytes);
+  // Counts bytes of values that went to a GPU while the matrix still came. `what`: "sent"; once it
+  // is known what became of these "taken" by a computation, or "wasted".
+  void AheadBytes(std::string_view what, int64_t bytes);
   void BytesSent(int64_t bytes);
   void StalledReader();
   void SetOutgoingBytes(int64_t bytes);  // held for readers, all streams

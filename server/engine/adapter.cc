@@ -285,6 +285,14 @@ int64_t EngineAdapter::PrepareBytes(int64_t n, int64_t nnz, kernels::Layout layo
                   kernels::DiagnoseBytes(n, nnz) + ones);
 }
 
+std::shared_ptr<ValuesAhead> EngineAdapter::BeginAhead(
+    const std::string& tenant, const std::shared_ptr<const StoredPattern>& pattern) const {
+  const int device = pattern->values_go_to();
+  const int64_t bytes = pattern->nnz() * int64_t{sizeof(double)};
+  if (device == StoredPattern::kNowhere || bytes < options_.least_ahead_bytes) return nullptr;
+  return on_devices_.BeginAhead(tenant, device, pattern, options_.metrics);
+}
+
 int EngineAdapter::threads() const { return kernels::ResolveThreads(options_.threads); }
 
 absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, const Matrix& a,
@@ -454,6 +462,13 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     ASSIGN_OR_RETURN(const size_t shared, IndexOf({.device = at.devices[i]}));
     context.devices.push_back(static_cast<int>(shared));
   }
+  const auto sent = a.ahead != nullptr ? a.ahead->copy() : nullptr;
+  context.ahead = sent.get();
+  // A's own values on one GPU: not those of A scaled, nor on several.
+  if (kernels::TraitsOf(build.spec.engine).on_gpu != nullptr && context.devices.empty() &&
+      at.device != kCpuName && build.spec.scaling == kernels::ScalingMode::kNone) {
+    a.pattern->ValuesGoTo(context.device);
+  }
   std::shared_ptr<PartialMatrix> partial;
   if (job.kind() == v1::JOB_KIND_BUILD) {
     partial = std::make_shared<PartialMatrix>([weak = job.weak_from_this()] {
@@ -478,6 +493,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     result = PlanAndBuild(tenant, spec, key, a, pattern, context, &plan, &built);
   }
   if (!result.ok()) return result.status();
+  if (job.kind() == v1::JOB_KIND_BUILD) on_devices_.EndAhead(a);  // a solve may want it, too
   built.kernel = std::move(result->preconditioner);
   if (partial != nullptr) partial->Finish(built.kernel);
   on_devices_.KeepCopy(tenant, index, built.kernel);

@@ -48,6 +48,9 @@ struct EngineAdapterOptions {
   // which one is dense LU.
   int64_t ladder_bytes = int64_t{1} << 30;
   int64_t max_lu_n = 10000;
+  // Values of fewer bytes are not sent to a GPU ahead: that would take a copy a fraction of a
+  // millisecond.
+  int64_t least_ahead_bytes = int64_t{8} << 20;
   const Clock* clock = &RealClock();
   Metrics* metrics = nullptr;  // borrowed; may be null
 };
@@ -192,6 +195,10 @@ class EngineAdapter {
   absl::StatusOr<kernels::BuildEstimate> Estimate(const ResolvedBuild& build, const Matrix& a,
                                                   const Matrix* pattern,
                                                   kernels::StopToken stop = {}) const;
+  // Sends values on a pattern that is here to the GPU where the last ones were wanted, while they
+  // come. Null: there is none, they are too few, or there is no free room for them. Fast.
+  std::shared_ptr<ValuesAhead> BeginAhead(
+      const std::string& tenant, const std::shared_ptr<const StoredPattern>& pattern) const;
   // The place of a build. One that can be a GPU's: there where the CPU would take long enough
   // (EngineTraits::on_gpu), and longer than there, or AUTO's solve runs there (for_gpu), and its
   // memory suffices, else on the CPU where

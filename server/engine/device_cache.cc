@@ -1,5 +1,6 @@
 #include "server/engine/device_cache.h"
 
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -18,26 +19,31 @@ std::string KeyOf(const void* object, size_t device) {
 
 class DeviceCache::Kept {
  public:
-  explicit Kept(const std::shared_ptr<const kernels::Preconditioner>& copied)
-      : of_(copied), copied_(copied) {}
+  // `drop`: drops what `of` has on the device.
+  template <class T, class Drop>
+  Kept(const std::shared_ptr<T>& of, Drop drop)
+      : of_(of), drop_([weak = std::weak_ptr<T>(of), drop] {
+          if (const auto there = weak.lock()) std::invoke(drop, *there);
+        }) {}
   // `layout`: names what the layout depends on, of a tenant's matrix; empty: it serves `of` alone.
   Kept(std::weak_ptr<const void> of, std::string layout,
        std::shared_ptr<const kernels::DeviceOperator> laid_out)
       : of_(std::move(of)), layout_(std::move(layout)), laid_out_(std::move(laid_out)) {}
   ~Kept() {
-    if (const auto kernel = copied_.lock()) kernel->DropDeviceCopy();
+    if (drop_) drop_();
   }
   Kept(const Kept&) = delete;
   Kept& operator=(const Kept&) = delete;
 
   bool gone() const { return of_.expired(); }  // what it was made from is
+  bool Is(const std::shared_ptr<const void>& of) const { return of_.lock() == of; }
   const std::string& layout() const { return layout_; }
   const std::shared_ptr<const kernels::DeviceOperator>& laid_out() const { return laid_out_; }
 
  private:
   std::weak_ptr<const void> of_;
   std::string layout_;
-  std::weak_ptr<const kernels::Preconditioner> copied_;
+  std::function<void()> drop_;
   std::shared_ptr<const kernels::DeviceOperator> laid_out_;
 };
 
@@ -61,15 +67,21 @@ DeviceCache::Placed DeviceCache::Place(const std::string& tenant,
   // A layout is a tenant's own, as plans are.
   const std::string layout =
       absl::StrCat(device, "|", tenant.size(), ":", tenant, a->pattern_fingerprint().ToBytes());
+  const auto sent = a->ahead != nullptr ? a->ahead->copy() : nullptr;
+  kernels::Context there = context;
+  there.ahead = sent.get();
   const auto place = [&](std::shared_ptr<const kernels::DeviceOperator> old) -> Placed {
+    a->pattern->ValuesGoTo(context.device);
     if (old != nullptr) {
-      auto replaced = engine_.Replace(std::move(old), a->csc(), context);
+      auto replaced = engine_.Replace(std::move(old), a->csc(), there);
       if (replaced.ok() || replaced.status().reason() != kernels::reason::kPlanMismatch)
         return replaced;
     }
-    return engine_.Place(a->csc(), context);
+    return engine_.Place(a->csc(), there);
   };
-  return PlaceKept(tenant, KeyOf(a.get(), device), a, layout, device, place, ms);
+  auto placed = PlaceKept(tenant, KeyOf(a.get(), device), a, layout, device, place, ms);
+  if (placed.ok()) EndAhead(*a);
+  return placed;
 }
 
 DeviceCache::Placed DeviceCache::Place(const std::string& tenant,
@@ -111,7 +123,25 @@ void DeviceCache::KeepCopy(const std::string& tenant, size_t device,
   const int64_t bytes = m->device_bytes();
   if (bytes == 0) return;
   // The rest that the pool does not take ends here.
-  Put(tenant, KeyOf(m.get(), device), std::make_shared<const Kept>(m), device, bytes);
+  Put(tenant, KeyOf(m.get(), device),
+      std::make_shared<const Kept>(m, &kernels::Preconditioner::DropDeviceCopy), device, bytes);
+}
+
+std::shared_ptr<ValuesAhead> DeviceCache::BeginAhead(
+    const std::string& tenant, int device, const std::shared_ptr<const StoredPattern>& pattern,
+    Metrics* metrics) {
+  auto ahead = std::make_shared<ValuesAhead>(engine_, device, pattern, metrics);
+  const auto pool = static_cast<size_t>(device);
+  kept_.Prune([](const Kept& one) { return one.gone(); });
+  const bool booked = kept_.Put(tenant, KeyOf(ahead.get(), pool),
+                                std::make_shared<const Kept>(ahead, &ValuesAhead::Drop),
+                                /*bytes=*/0, {pool}, pattern->nnz() * int64_t{sizeof(double)},
+                                /*free_room=*/true);
+  return booked ? ahead : nullptr;
+}
+
+void DeviceCache::EndAhead(const Matrix& a) {
+  if (a.ahead != nullptr) kept_.Take([&](const Kept& kept) { return kept.Is(a.ahead); });
 }
 
 void DeviceCache::Put(const std::string& tenant, const std::string& key,

@@ -15,6 +15,7 @@
 #include "kernels/engine/engine.h"
 #include "server/base/clock.h"
 #include "server/engine/stored_types.h"
+#include "server/engine/values_ahead.h"
 #include "server/store/byte_lru.h"
 
 namespace spaid::server {
@@ -44,12 +45,20 @@ class DeviceCache {
                 const std::shared_ptr<const kernels::Preconditioner>& m);
 
   bool Holds(const Matrix& a, size_t device) const;  // laid out
+  // Books room for values on `pattern` that are sent to `device` ahead, while they come: only what
+  // is free, for nothing goes for what may be in vain. Null: there is none.
+  std::shared_ptr<ValuesAhead> BeginAhead(const std::string& tenant, int device,
+                                          const std::shared_ptr<const StoredPattern>& pattern,
+                                          Metrics* metrics);
+  // Drops what was sent ahead of the values of `a`: whoever wanted it has it.
+  void EndAhead(const Matrix& a);
+
   // Drops what is on it. How much there was.
   int64_t Drop(size_t device) { return kept_.DropPool(device); }
 
  private:
-  // Made from something that may go before it: the copy of M that its build left, which is dropped
-  // with this, or a matrix, or M, laid out.
+  // Made from something that may go before it: the copy of M that its build left, or values that
+  // were sent ahead, both of which are dropped with this, or a matrix, or M, laid out.
   class Kept;
 
   Placed PlaceKept(const std::string& tenant, const std::string& key,

@@ -177,6 +177,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->nnz()) : 0;
   const bool there =
       SolvesThere(index, *a, nnz_m, options, m != nullptr ? m->form() : kernels::MForm::kMatrix);
+  if (!there) on_devices_.EndAhead(*a);
   const bool straight = ladder != nullptr && ladder->straight;
   if (straight) {  // else the first solve looks
     const kernels::Status bad = kernels::CheckSolveInput(a->n(), a->n(), b, x0, options);

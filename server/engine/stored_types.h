@@ -65,6 +65,11 @@ class StoredPattern {
   void LearnRank(int64_t rank) const {
     rank_.Get([rank] { return rank; });
   }
+  // The GPU, by the engine's index, to which a computation last took values on this pattern, and
+  // where those of the next time step will probably be wanted; kNowhere: none.
+  static constexpr int kNowhere = -1;
+  int values_go_to() const { return values_go_to_; }
+  void ValuesGoTo(int device) const { values_go_to_ = device; }
 
   // All below: O(nnz) time when they are first asked for, nothing afterwards. By rows: SHA-256 of
   // the arrays as they would be sent by rows, at the price of a copy of the pattern meanwhile.
@@ -82,7 +87,10 @@ class StoredPattern {
   Lazy<Sha256> sha256_, sha256_by_rows_;
   Lazy<Fingerprint> fingerprint_;
   Lazy<int64_t> rank_;
+  mutable std::atomic<int> values_go_to_{kNowhere};
 };
+
+class ValuesAhead;  // values_ahead.h
 
 struct Matrix {
   std::shared_ptr<const StoredPattern> pattern;
@@ -92,6 +100,7 @@ struct Matrix {
   bool pattern_only = false;
   std::string label;
   WallTime created;
+  std::shared_ptr<ValuesAhead> ahead;  // what has been sent ahead of `values`; null: nothing
 
   kernels::CscView csc() const {
     return {{n(), n(), pattern->csc().col_ptr, pattern->csc().row_idx}, values};

@@ -299,7 +299,8 @@ absl::Status MatrixReceiver::Add(const ChunkView& chunk, BookBytes book) {
   Arrays come{pointers_.so_far(),
               indices_.so_far(),
               values_.so_far(),
-              {pointers_.hold(), indices_.hold(), values_.hold()}};
+              {pointers_.hold(), indices_.hold(), values_.hold()},
+              values_.in_place()};
   const std::lock_guard lock(come_mutex_);
   std::swap(come_, come);
   return absl::OkStatus();
@@ -314,8 +315,17 @@ void MatrixReceiver::LookAtNew() {
   const std::lock_guard lock(look_mutex_);
   for (;;) {
     const Arrays come = Come();
-    if (!look_.Look(come.pointers, come.indices, come.values)) return;
+    const bool news = look_.Look(come.pointers, come.indices, come.values);
+    if (ahead_ != nullptr && come.values_in_place) {
+      ahead_->Come(come.values.data(), static_cast<int64_t>(come.values.size()));
+    }
+    if (!news) return;
   }
+}
+
+void MatrixReceiver::SendAhead(std::shared_ptr<ValuesAhead> ahead) {
+  const std::lock_guard lock(look_mutex_);
+  ahead_ = std::move(ahead);
 }
 
 bool MatrixReceiver::HasNew() {
@@ -324,9 +334,11 @@ bool MatrixReceiver::HasNew() {
   return look_.Behind(come.pointers, come.indices, come.values);
 }
 
-ArrayFacts MatrixReceiver::Look() {
+ArrayFacts MatrixReceiver::Look(std::shared_ptr<ValuesAhead>* ahead) {
   LookAtNew();
   const std::lock_guard lock(look_mutex_);
+  const auto sent = std::exchange(ahead_, nullptr);
+  if (ahead != nullptr) *ahead = sent;
   return look_.Finish();
 }
 

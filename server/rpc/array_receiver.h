@@ -20,6 +20,7 @@
 #include "server/engine/adapter.h"
 #include "server/engine/stored_types.h"
 #include "server/engine/streaming_checks.h"
+#include "server/engine/values_ahead.h"
 #include "server/rpc/chunk_view.h"
 #include "spaid/v1/arrays.pb.h"
 #include "spaid/v1/matrix.pb.h"
@@ -55,6 +56,8 @@ class ArrayReceiver {
   void Scatter(std::span<const int32_t> places) { places_ = places; }
   bool scatters() const { return !places_.empty(); }
   std::span<const T> last() const { return last_; }
+  // Returns true once so_far() begins where it always will.
+  bool in_place() const { return data_ && static_cast<int64_t>(data_->size()) == size_; }
   // Keeps the memory that so_far() shows alive and in place, also when more comes.
   std::shared_ptr<const void> hold() const { return data_; }
   // Returns INVALID_ARGUMENT/ARRAY_INCOMPLETE if elements are missing.
@@ -112,8 +115,11 @@ class MatrixReceiver {
   void LookAtNew();
   // Returns true if something has arrived since the last look began.
   bool HasNew();
-  // Returns what is known about the arrays, once they are complete.
-  ArrayFacts Look();
+  // From now on looks send values ahead, too, as far as they come in the order of columns.
+  void SendAhead(std::shared_ptr<ValuesAhead> ahead);
+  // Returns what is known about the arrays, once they are complete. Nothing is sent ahead after it;
+  // `ahead`: gets what was.
+  ArrayFacts Look(std::shared_ptr<ValuesAhead>* ahead = nullptr);
   // Returns the raw matrix, its arrays as they came (where the pattern is known, values alone, in
   // its order), and leaves this empty.
   kernels::CscMatrix Take();
@@ -133,10 +139,12 @@ class MatrixReceiver {
     std::span<const int32_t> indices;
     std::span<const double> values;
     std::shared_ptr<const void> held[3] = {};
+    bool values_in_place = false;
   };
   Arrays Come() const;
   std::mutex look_mutex_;
-  StreamingChecks look_;  // guarded by look_mutex_
+  StreamingChecks look_;                // guarded by look_mutex_
+  std::shared_ptr<ValuesAhead> ahead_;  // null: nobody wants them; guarded by look_mutex_
   mutable std::mutex come_mutex_;
   Arrays come_;  // whole elements that have come; guarded by come_mutex_
   int64_t bytes_up_ = 0;

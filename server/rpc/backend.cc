@@ -141,6 +141,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .max_result_bytes = options_.preconditioner_store_bytes,
                         .ladder_bytes = LadderBytes(options_),
                         .max_lu_n = options_.max_inverse_unknowns,
+                        .least_ahead_bytes = options_.least_ahead_bytes,
                         .metrics = metrics}),
       cores_(Threads(options_, adapter_)),
       matrices_(MatrixStoreOptions(options_)),

@@ -208,7 +208,9 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixH
       field_(field),
       reservation_(std::move(reservation)),
       receiver_(header_, std::move(known)),
-      look_aside_(backend->look_aside(/*sender_idle=*/false)) {}
+      look_aside_(backend->look_aside(/*sender_idle=*/false)),
+      may_send_ahead_(receiver_.known().pattern != nullptr && receiver_.known().places == nullptr) {
+}
 
 void MatrixInput::SenderIsIdle() { look_aside_ = backend_->look_aside(/*sender_idle=*/true); }
 
@@ -217,11 +219,18 @@ absl::Status MatrixInput::Add(const ChunkView& chunk, std::shared_ptr<void> stre
   RETURN_IF_ERROR(
       receiver_.Add(chunk, [this](int64_t bytes) { return reservation_.Arrive(bytes); }));
   if (look_aside_) {
+    SendAhead();
     LookAside(std::move(stream));
   } else {
     receiver_.LookAtNew();
   }
   return absl::OkStatus();
+}
+
+// Beside the thread that receives alone: it would take that longer than it spares others.
+void MatrixInput::SendAhead() {
+  if (!std::exchange(may_send_ahead_, false)) return;
+  receiver_.SendAhead(backend_->adapter().BeginAhead(tenant_, receiver_.known().pattern));
 }
 
 void MatrixInput::LookAside(std::shared_ptr<void> stream) {
@@ -306,7 +315,8 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   const bool turned = known.pattern != nullptr;
   RETURN_IF_ERROR(BookWork(turned ? EngineAdapter::DiagnoseBytes(header_.n(), header_.nnz())
                                   : PreparationBytes(header_)));
-  const ArrayFacts arrived = receiver_.Look();
+  std::shared_ptr<ValuesAhead> ahead;
+  const ArrayFacts arrived = receiver_.Look(&ahead);
   const PrepareOptions options = Options(arrived, std::move(stop));
   std::shared_ptr<Matrix> matrix;
   if (turned) {
@@ -317,6 +327,7 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
     ASSIGN_OR_RETURN(matrix, backend_->adapter().Prepare(receiver_.Take(), layout, options));
   }
   RETURN_IF_ERROR(CheckDigests(*matrix, arrived));
+  matrix->ahead = std::move(ahead);
   const ContentClaim claim(header_);
   std::vector<std::string> keys{matrix->ContentKey()};
   // By rows, if they were sorted: so they may be asked for again.

@@ -115,6 +115,8 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
               std::string_view field, Reservation reservation, KnownPattern known);
   void LookAside(std::shared_ptr<void> stream);
+  // Has looks send values ahead, if they come by columns to a pattern that is here.
+  void SendAhead();
   absl::Status BookWork(int64_t bytes);
   PrepareOptions Options(ArrayFacts arrived, kernels::StopToken stop) const;
   // The pattern, or the equal one that the tenant has, which takes the keys of this one, too.
@@ -131,6 +133,7 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   bool in_order_ = false;   // by rows, and not sorted: values are stored as they come
   int64_t work_bytes_ = 0;  // booked beside the arrays
   bool look_aside_;
+  bool may_send_ahead_;               // it was not tried yet
   std::atomic<bool> looking_{false};  // another thread looks at arrays, or is about to
 };
 

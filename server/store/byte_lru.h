@@ -64,17 +64,20 @@ class ByteLru {
   }
 
   // Stores a value in place of the key's old one. False: it is larger than the whole cache or its
-  // pool, or than what its tenant may have of it beside others, and is not kept.
+  // pool, or than what its tenant may have of it beside others, and is not kept. `free_room`: where
+  // nothing has to go for it alone, and else it is not kept either.
   bool Put(const std::string& tenant, const std::string& key, std::shared_ptr<const T> value,
-           int64_t bytes, std::vector<size_t> pools = {}, int64_t pool_bytes = 0) {
+           int64_t bytes, std::vector<size_t> pools = {}, int64_t pool_bytes = 0,
+           bool free_room = false) {
     // Values die after the lock is gone: a plan may take long to free.
     std::vector<std::shared_ptr<const T>> dropped;
     std::lock_guard lock(mutex_);
     if (auto it = index_.find(key); it != index_.end()) Erase(it->second, &dropped);
     if (pool_bytes <= 0) pools.clear();
-    if (bytes > shares_.limit()) return false;
+    if (bytes > shares_.limit() - (free_room ? shares_.used() : 0)) return false;
     for (const size_t pool : pools) {
-      if (pool_bytes > shares_.limit(1 + pool)) return false;
+      const int64_t taken = free_room ? shares_.used(1 + pool) : 0;
+      if (pool_bytes > shares_.limit(1 + pool) - taken) return false;
     }
     const Account account = shares_.Join(tenant);
     bool fits = MakeRoom(account, bytes, 0, &dropped);

@@ -1,6 +1,7 @@
 // The daemon's main job on a GPU, through the C++ client. Skipped, with the reason, where there is
 // no GPU.
 #include <gtest/gtest.h>
+#include <httplib.h>
 #include <signal.h>
 #include <spaid/client.h>
 
@@ -91,6 +92,40 @@ TEST_F(Gpu, BuildsRebuildsAndSolves) {
   EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.WaitForExit(), 0) << daemon.log();
+}
+
+// The values of a time step go to the GPU while they come from the client.
+TEST_F(Gpu, ValuesOfLaterStepsAreThereWhenTheBuildBegins) {
+  if (std::thread::hardware_concurrency() < 4) GTEST_SKIP() << "nothing is sent ahead on few cores";
+  Daemon daemon({"--devices=gpu:0"});
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  Client client({.address = daemon.address()});
+  CscMatrix a = ConvectionDiffusion(520, 420, 0.3);
+  const auto bytes = static_cast<double>(8 * a.values.size());
+  auto stored = client.Upload(a);
+  ASSERT_TRUE(stored.ok()) << stored.error().message;
+  ASSERT_TRUE(client.Build(stored->name, PreconditionerSpec{}).ok());
+  const auto ahead = [&](const std::string& what) {
+    httplib::Client http("http://" + daemon.ops_address());
+    const auto metrics = http.Get("/metrics");
+    if (!metrics) return -1.0;
+    const std::string name = "spaid_ahead_bytes_total{what=\"" + what + "\"} ";
+    const size_t at = metrics->body.find(name);
+    return at == std::string::npos ? 0 : std::stod(metrics->body.substr(at + name.size()));
+  };
+  EXPECT_EQ(ahead("sent"), 0) << "nobody knew where they would be wanted";
+  for (int step = 1; step <= 3; ++step) {
+    for (double& value : a.values) value *= 1.25;
+    stored = client.UploadValues(stored->name, a);
+    ASSERT_TRUE(stored.ok()) << stored.error().message;
+    const auto built = client.Build(stored->name, PreconditionerSpec{}, true);
+    ASSERT_TRUE(built.ok()) << built.error().message;
+    EXPECT_TRUE(built->timings.rebuild);
+    EXPECT_NEAR(built->preconditioner.quality.residual_frobenius, InverseResidual(a, *built->m),
+                1e-9 * InverseResidual(a, *built->m));
+    EXPECT_GT(ahead("taken"), 0.5 * step * bytes) << "of " << step * bytes;
+    EXPECT_EQ(ahead("wasted"), ahead("sent") - ahead("taken"));
+  }
 }
 
 // A build that does not fit a GPU's memory with all its tables at once.

@@ -206,7 +206,7 @@ int RunBuild(const BuildBench& bench) {
         {"build_ms", median([](const Times& t) { return t.build; })},
         {"device_to_host_ms", median([](const Times& t) { return t.from_device; })},
         {"assemble_ms", median([](const Times& t) { return t.assemble; })},
-        // The most that could be gained if A went to the device while it comes.
+        // The share of copies to the device that are not made while the values come.
         {"to_device_of_step",
          median([](const Times& t) { return t.to_device / (t.upload + t.last_byte); })},
     };

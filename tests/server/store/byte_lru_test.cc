@@ -56,6 +56,9 @@ TEST(ByteLruTest, BoundsPoolsToo) {
   EXPECT_EQ(cache.pool_bytes(0), 5);
   EXPECT_EQ(cache.pool_bytes(1), 20);
   EXPECT_EQ(cache.stats().evictions, 1);
+  EXPECT_FALSE(cache.Put("t", "f", Int(6), 1, {0}, 6, /*free_room=*/true)) << "5 are free";
+  EXPECT_TRUE(cache.Put("t", "f", Int(6), 1, {0}, 5, /*free_room=*/true));
+  cache.Take([](int value) { return value == 6; });
   EXPECT_FALSE(cache.Put("t", "e", Int(5), 1, {0}, 11));
   EXPECT_EQ(*cache.Get("d"), 4);
   EXPECT_EQ(cache.DropPool(1), 1);
