@@ -4,10 +4,12 @@
     client/petsc/bench/figures.py set-up [--rounds=5] [--ranks=1] poisson:60 elasticity:20 convdiff:60
     client/petsc/bench/figures.py apply [--ranks=1] poisson:60 convdiff:60
     client/petsc/bench/figures.py totals [--ranks=1] ex45 elasticity
+    client/petsc/bench/figures.py multigrid [--rounds=5] [--ranks=2] poisson:64 elasticity:20 FILE.bin
 
 Build spaid, spaidctl, spaid_petsc and petsc_preconditioners before, and run it from the build folder. Set-up:
 everything by turns in one process; each way of reaching the daemon has one of its own, so that no round finds
-what another left. Medians but for the cold set-up, which is the first.
+what another left. Medians but for the cold set-up, which is the first. multigrid: hypre's and PETSc's, beside which spaid_amg_times
+measures ours (kernels/bench/amg_times.cc) on the same gallery matrices, or files of kernels/bench/matrix_file.h.
 """
 
 import argparse
@@ -21,7 +23,9 @@ import subprocess
 import sys
 import tempfile
 
+import numpy
 import scipy.io
+import scipy.sparse
 
 ROOT = pathlib.Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT / 'tests/e2e/attacks'))
@@ -50,22 +54,22 @@ GENERAL = (('Jacobi', '-ksp_type bcgs -pc_type jacobi'),
            ('spaid static-spai, shared', '-ksp_type bcgs -pc_type spaid -pc_spaid_engine static-spai {shared}'))
 
 
-def convert(matrix, folder):
-    """The gallery's matrix as PETSc's binary file; (path, rows, entries)."""
-    family, size = matrix.split(':')
-    market = pathlib.Path(folder, 'a.mtx')
-    subprocess.run([BUILD / 'bin/spaidctl', 'gallery', family, f'--size={size}', f'--out={market}'],
-                   check=True, stdout=subprocess.DEVNULL)
-    a = scipy.io.mmread(market).tocsr()
+def write(a, folder):
+    """A as PETSc's binary file."""
     a.sort_indices()
-    n = a.shape[0]
     path = pathlib.Path(folder, 'a.petsc')
     with open(path, 'wb') as out:
-        out.write(struct.pack('>iiii', 1211216, n, n, a.nnz))
+        out.write(struct.pack('>iiii', 1211216, *a.shape, a.nnz))
         out.write((a.indptr[1:] - a.indptr[:-1]).astype('>i4').tobytes())
         out.write(a.indices.astype('>i4').tobytes())
         out.write(a.data.astype('>f8').tobytes())
-    return path, n, a.nnz
+    return path
+
+
+def convert(matrix, folder):
+    """The gallery's matrix as PETSc's binary file; (path, rows, entries)."""
+    a = matrix_of(matrix, folder)
+    return write(a, folder), a.shape[0], a.nnz
 
 
 def run(words, ranks):
@@ -83,6 +87,47 @@ def bench(path, rounds, configs, ranks, *more):
         name, *numbers = line.rsplit(',', 7)
         rows.setdefault(name, []).append([float(v) for v in numbers])
     return rows
+
+
+HYPRE = ('-pc_type hypre -pc_hypre_type boomeramg -pc_hypre_boomeramg_coarsen_type HMIS '
+         '-pc_hypre_boomeramg_interp_type ext+i -pc_hypre_boomeramg_P_max 4')
+MULTIGRID = (('BoomerAMG', HYPRE),
+             ('BoomerAMG, one aggressive level', f'{HYPRE} -pc_hypre_boomeramg_agg_nl 1'),
+             ('GAMG', '-pc_type gamg'))
+
+
+def matrix_of(name, folder):
+    """A of a gallery matrix, or of a file of the benchmarks."""
+    if not name.endswith('.bin'):
+        family, size = name.split(':')
+        market = pathlib.Path(folder, 'a.mtx')
+        subprocess.run([BUILD / 'bin/spaidctl', 'gallery', family, f'--size={size}', f'--out={market}'],
+                       check=True, stdout=subprocess.DEVNULL)
+        return scipy.io.mmread(market).tocsr()
+    with open(name, 'rb') as file:
+        n, nnz = numpy.fromfile(file, '<i8', 2)
+        pointers, rows = numpy.fromfile(file, '<i4', n + 1), numpy.fromfile(file, '<i4', nnz)
+        return scipy.sparse.csc_matrix((numpy.fromfile(file, '<f8', nnz), rows, pointers), (n, n)).tocsr()
+
+
+def multigrid(matrix, rounds, ranks):
+    """Set-up, iterations and solve to 1e-7 in the true residual."""
+    with tempfile.TemporaryDirectory() as folder:
+        a = matrix_of(matrix, folder)
+        path = write(a, folder)
+        general = abs(a - a.T).max() > 1e-10 * abs(a).max()
+        method = ('-ksp_type bcgs -ksp_pc_side right' if general
+                  else '-ksp_type cg -ksp_norm_type unpreconditioned')
+        block = ' -matload_block_size 3' if 'elasticity' in matrix else ''
+        rows = bench(path, rounds, [f'{name}|{method} {options} -ksp_rtol 1e-7 -ksp_max_it 1000'
+                                    for name, options in MULTIGRID], ranks, *block.split())
+    out = csv.writer(sys.stdout)
+    for name, measured in rows.items():
+        set_up, _, solve, its = (statistics.median(row[k] for row in measured) for k in (1, 2, 3, 4))
+        bad = max(row[6] for row in measured)
+        out.writerow([pathlib.Path(matrix).stem, *a.shape[:1], a.nnz, name, ranks, f'{1e3 * set_up:.0f}', int(its),
+                      f'{1e3 * solve:.0f}', f'{1e3 * (set_up + solve):.0f}', f'{bad:.0e}'])
+    sys.stdout.flush()
 
 
 def apply(matrix, ranks):
@@ -181,7 +226,7 @@ def totals(name, ranks):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('what', choices=('set-up', 'apply', 'totals'))
+    parser.add_argument('what', choices=('set-up', 'apply', 'totals', 'multigrid'))
     parser.add_argument('matrices', nargs='*')
     parser.add_argument('--rounds', type=int, default=5)
     parser.add_argument('--ranks', type=int, default=1)
@@ -191,6 +236,8 @@ def main():
             totals(matrix, args.ranks)
         elif args.what == 'apply':
             apply(matrix, args.ranks)
+        elif args.what == 'multigrid':
+            multigrid(matrix, args.rounds, args.ranks)
         else:
             set_up(matrix, args.rounds, args.ranks)
 
