@@ -372,7 +372,7 @@ int64_t HostBytes(const AmgPlan& plan) {
     return static_cast<int64_t>(array.size() * sizeof(array[0]));
   };
   std::set<const void*> seen;  // levels share patterns
-  int64_t all = static_cast<int64_t>(sizeof(AmgPlan));
+  int64_t all = sizeof(AmgPlan);
   const auto add = [&](const SharedPattern& pattern) {
     if (pattern == nullptr || !seen.insert(pattern.get()).second) return;
     all += bytes(pattern->col_ptr) + bytes(pattern->row_idx);

@@ -160,7 +160,7 @@ class AmgHierarchy : public LinearOperator {
   // smooths twice.
   virtual std::vector<AmgPart> parts() const = 0;
   // A copy by columns, canonical, in fp64, of what the cycle has in its precision. Errors:
-  // INVALID_ARGUMENT/NO_SUCH_PART; RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+  // INVALID_ARGUMENT/UNKNOWN_PART; RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
   virtual Result<CscMatrix> Part(int level, AmgPartKind kind) const = 0;
   virtual int64_t host_bytes() const = 0;
   virtual int64_t nnz() const = 0;     // entries of all its matrices

@@ -127,7 +127,7 @@ class Cycle final : public AmgHierarchy {
       if (part.level != l || part.kind != kind) continue;
       return GuardMemory("a part of the hierarchy", [&] { return MakePart(part); });
     }
-    return Status(StatusCode::kInvalidArgument, "NO_SUCH_PART",
+    return Status(StatusCode::kInvalidArgument, "UNKNOWN_PART",
                   "the hierarchy has no part " + std::string(Name(kind)) + " of level " +
                       std::to_string(l) + " of " + std::to_string(levels_.size()) +
                       "; take one of those that it lists")

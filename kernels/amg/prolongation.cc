@@ -32,6 +32,23 @@ double Largest(int64_t n, const Context& context, const Body& body) {
   return of_block.empty() ? 0 : *std::max_element(of_block.begin(), of_block.end());
 }
 
+// A row of A times x, in four sums: one would wait for itself.
+double RowProduct(const CscView& rows, int64_t i, const double* x) {
+  const double* const value = rows.values.data();
+  const int32_t* const column = rows.row_idx.data();
+  const int64_t end = rows.col_ptr[Z(i) + 1];
+  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
+  int64_t p = rows.col_ptr[Z(i)];
+  for (; p + 4 <= end; p += 4) {
+    s0 += value[p] * x[column[p]];
+    s1 += value[p + 1] * x[column[p + 1]];
+    s2 += value[p + 2] * x[column[p + 2]];
+    s3 += value[p + 3] * x[column[p + 3]];
+  }
+  for (; p < end; ++p) s0 += value[p] * x[column[p]];
+  return (s0 + s1) + (s2 + s3);
+}
+
 // Writes y = A x / scale and returns ‖y‖₂, summed in blocks.
 double PowerStep(const CscView& rows, const Array<double>& x, double scale, const Context& context,
                  Array<double>& y) {
@@ -40,11 +57,7 @@ double PowerStep(const CscView& rows, const Array<double>& x, double scale, cons
   ParallelFor(n, kRowsOfOneThread, context.threads, [&](int64_t begin, int64_t end, int) {
     double sum = 0;
     for (int64_t i = begin; i < end; ++i) {
-      double yi = 0;
-      for (int64_t p = rows.col_ptr[Z(i)]; p < rows.col_ptr[Z(i) + 1]; ++p) {
-        yi += rows.values[Z(p)] * x[Z(rows.row_idx[Z(p)])];
-      }
-      yi /= scale;
+      const double yi = RowProduct(rows, i, x.data()) / scale;
       y[Z(i)] = yi;
       sum += yi * yi;
     }
@@ -55,14 +68,16 @@ double PowerStep(const CscView& rows, const Array<double>& x, double scale, cons
   return std::sqrt(sum);
 }
 
-// Whether entries of a node's row in another node's columns stay. Asked in ascending order.
+// Whether entries of a node's row stay, by their columns. Asked in ascending order.
 class StrongRow {
  public:
-  StrongRow(const StrongGraph& graph, const Aggregates& aggregates, int64_t node)
-      : neighbours_(graph.of(node)) {
+  StrongRow(const StrongGraph& graph, const Aggregates& aggregates, int32_t node, int block)
+      : neighbours_(graph.of(node)), node_(node), block_(block) {
     if (neighbours_.empty() && aggregates.of_node[Z(node)] >= 0) leader_ = graph.leader[Z(node)];
   }
-  bool Stays(int32_t other) {
+  bool Stays(int32_t column) {
+    const int32_t other = block_ == 1 ? column : column / block_;
+    if (other == node_) return true;
     while (at_ < neighbours_.size() && neighbours_[at_] < other) ++at_;
     return other == leader_ || (at_ < neighbours_.size() && neighbours_[at_] == other);
   }
@@ -70,26 +85,22 @@ class StrongRow {
  private:
   std::span<const int32_t> neighbours_;
   size_t at_ = 0;
+  int32_t node_, block_;
   int32_t leader_ = -1;
 };
 
 // The same by a row of a filtered matrix.
 class KeptRow {
  public:
-  KeptRow(std::span<const int32_t> columns, int block) : columns_(columns), block_(block) {}
-  bool Stays(int32_t other) {
-    while (at_ < columns_.size() && columns_[at_] / block_ < other) ++at_;
-    return at_ < columns_.size() && columns_[at_] / block_ == other;
+  explicit KeptRow(std::span<const int32_t> columns) : columns_(columns) {}
+  bool Stays(int32_t column) {
+    while (at_ < columns_.size() && columns_[at_] < column) ++at_;
+    return at_ < columns_.size() && columns_[at_] == column;
   }
 
  private:
   std::span<const int32_t> columns_;
   size_t at_ = 0;
-  int32_t block_;
-};
-
-struct WholeRow {
-  bool Stays(int32_t) const { return true; }
 };
 
 // A row of D_F⁻¹ A_F.
@@ -98,44 +109,66 @@ class FilteredRow {
   FilteredRow(const CscView& a, const NearNull& near_null, int block, double least_left)
       : a_(a),
         near_null_(near_null),
-        block_(block),
         least_left_(least_left),
         lump_(block == 1 && near_null.count == 1) {}
 
-  // visit(column, value), ascending. `strong()`: a StrongRow or KeptRow at its beginning.
+  // visit(column, value), ascending. `strong`: a StrongRow or KeptRow at its beginning.
   template <class Strong, class VisitEntry>
   void Visit(int64_t i, const Strong& strong, const VisitEntry& visit) const {
     const auto columns = a_.column(i);
     const auto values = a_.column_values(i);
-    const auto node = static_cast<int32_t>(i / block_);
+    const bool lump = Lumps(i);
     double diagonal = 0, weak = 0;
-    auto row = strong();
+    Strong row = strong;
     for (size_t p = 0; p < columns.size(); ++p) {
       if (columns[p] == i) {
         diagonal = values[p];
-      } else if (lump_ && Near(i) != 0 && !row.Stays(columns[p])) {
-        weak += values[p] * (Near(columns[p]) / Near(i));
+      } else if (lump && !row.Stays(columns[p])) {
+        weak += Weak(values[p], columns[p], i);
       }
     }
-    row = strong();
-    const double lumped = diagonal + weak;
-    const double of_row = lumped / diagonal >= least_left_ ? lumped : diagonal;
+    row = strong;
+    const double divisor = Divisor(diagonal, weak);
     for (size_t p = 0; p < columns.size(); ++p) {
-      const int32_t other = block_ == 1 ? columns[p] : columns[p] / block_;
       if (columns[p] == i) {
-        visit(columns[p], 1);
-      } else if (other == node || row.Stays(other)) {
-        visit(columns[p], values[p] / of_row);
+        visit(columns[p], 1.0);
+      } else if (row.Stays(columns[p])) {
+        visit(columns[p], values[p] / divisor);
       }
     }
   }
 
+  // The same into the values of known columns; false where the row lacks one of them.
+  bool Fill(int64_t i, std::span<const int32_t> kept, double* to) const {
+    const auto columns = a_.column(i);
+    const auto values = a_.column_values(i);
+    const bool lump = Lumps(i);
+    double diagonal = 0, weak = 0;
+    size_t q = 0;
+    for (size_t p = 0; p < columns.size(); ++p) {
+      if (columns[p] == i) diagonal = values[p];
+      if (q < kept.size() && kept[q] == columns[p]) {
+        to[q++] = values[p];
+      } else if (lump) {
+        weak += Weak(values[p], columns[p], i);
+      }
+    }
+    const double divisor = Divisor(diagonal, weak);
+    for (size_t p = 0; p < q; ++p) to[p] = kept[p] == i ? 1 : to[p] / divisor;
+    return q == kept.size();
+  }
+
  private:
   double Near(int64_t i) const { return near_null_.ones() ? 1.0 : near_null_.values[Z(i)]; }
+  bool Lumps(int64_t i) const { return lump_ && Near(i) != 0; }
+  double Weak(double value, int64_t j, int64_t i) const { return value * (Near(j) / Near(i)); }
+  double Divisor(double diagonal, double weak) const {
+    const double lumped = diagonal + weak;
+    return lumped / diagonal >= least_left_ ? lumped : diagonal;
+  }
 
   const CscView a_;
   const NearNull& near_null_;
-  const int32_t block_;
   const double least_left_;
   const bool lump_;
 };
@@ -148,9 +181,9 @@ Result<CscMatrix> FilterWeak(const CscView& a, const StrongGraph& graph,
   const FilteredRow row(a, near_null, block, least_left);
   return MakeRows(a.n_cols, a.n_cols, context, "the filtered matrix",
                   [&](int64_t i, RowSink& sink, int) {
-                    row.Visit(
-                        i, [&] { return StrongRow(graph, aggregates, i / block); },
-                        [&](int32_t j, double value) { sink.Add(j, value); });
+                    const auto node = static_cast<int32_t>(i / block);
+                    row.Visit(i, StrongRow(graph, aggregates, node, block),
+                              [&](int32_t j, double value) { sink.Add(j, value); });
                   });
 }
 
@@ -158,33 +191,21 @@ Result<SharedMatrix> FilterWeakOn(const SharedPattern& filtered, const CscView& 
                                   const NearNull& near_null, int block, double least_left,
                                   const Context& context) {
   const FilteredRow row(a, near_null, block, least_left);
-  const auto kept = [&](int64_t i) { return KeptRow(PatternView(*filtered).column(i), block); };
+  const PatternView known = *filtered;
   return GuardMemory("the filtered matrix", [&]() -> Result<SharedMatrix> {
     SharedMatrix made{.pattern = filtered, .values = Array<double>(filtered->row_idx.size())};
     std::atomic<bool> fits{true};
     ForRows(a.n_cols, context, [&](int64_t i) {
-      int64_t at = filtered->col_ptr[Z(i)];
-      const int64_t end = filtered->col_ptr[Z(i) + 1];
-      bool same = true;
-      const auto fill = [&](int32_t j, double value) {
-        same = same && at < end && filtered->row_idx[Z(at)] == j;
-        if (same) made.values[Z(at++)] = value;
-      };
-      if (end - at == a.col_ptr[Z(i) + 1] - a.col_ptr[Z(i)]) {
-        row.Visit(
-            i, [] { return WholeRow(); }, fill);
-      } else {
-        row.Visit(
-            i, [&] { return kept(i); }, fill);
+      if (!row.Fill(i, known.column(i), made.values.data() + known.col_ptr[Z(i)])) {
+        fits.store(false, std::memory_order_relaxed);
       }
-      if (!same || at != end) fits.store(false, std::memory_order_relaxed);
     });
     if (fits) return made;
-    auto anew = MakeRows(
-        a.n_cols, a.n_cols, context, "the filtered matrix", [&](int64_t i, RowSink& sink, int) {
-          row.Visit(
-              i, [&] { return kept(i); }, [&](int32_t j, double value) { sink.Add(j, value); });
-        });
+    auto anew = MakeRows(a.n_cols, a.n_cols, context, "the filtered matrix",
+                         [&](int64_t i, RowSink& sink, int) {
+                           row.Visit(i, KeptRow(known.column(i)),
+                                     [&](int32_t j, double value) { sink.Add(j, value); });
+                         });
     if (!anew.ok()) return anew.status();
     return Share(*std::move(anew));
   });

@@ -25,7 +25,7 @@ Result<CscMatrix> FilterWeak(const CscView& a_rows, const StrongGraph& graph,
                              double least_left, const Context& context);
 
 // The same of other values, where `filtered` is the pattern of before: which entries are strong is
-// its. Entries of it that A lacks stay away, so that A may have another pattern, too.
+// its. A may have another pattern: entries that only one of the two has are not strong.
 Result<SharedMatrix> FilterWeakOn(const SharedPattern& filtered, const CscView& a_rows,
                                   const NearNull& near_null, int block, double least_left,
                                   const Context& context);
