@@ -12,6 +12,7 @@
 #include "kernels/amg/amg.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/krylov/operators.h"
+#include "tests/kernels/amg/hierarchies.h"
 #include "tests/kernels/amg/problems.h"
 #include "tests/kernels/sparse/matrices.h"
 
@@ -20,71 +21,6 @@ namespace {
 
 using ::testing::Each;
 using ::testing::Lt;
-
-AmgResult Build(const CscMatrix& a, bool symmetric, AmgOptions options = {},
-                const NearNullInput& near = {}, int threads = 2) {
-  auto built = BuildAmg(a, symmetric, near, options, Threads(threads));
-  EXPECT_TRUE(built.ok()) << built.status().message();
-  return *std::move(built);
-}
-
-std::vector<double> Applied(const AmgHierarchy& m, std::span<const double> r, int threads = 2) {
-  std::vector<double> z(r.size());
-  m.Apply(r, z, threads);
-  return z;
-}
-
-std::vector<double> RandomVector(int64_t n, uint64_t seed) {
-  oracle::Random random(seed);
-  std::vector<double> x(static_cast<size_t>(n));
-  for (double& value : x) value = random.Uniform(-1, 1);
-  return x;
-}
-
-double Dot(const std::vector<double>& x, const std::vector<double>& y) {
-  double sum = 0;
-  for (size_t i = 0; i < x.size(); ++i) sum += x[i] * y[i];
-  return sum;
-}
-
-// Iterations to 1e-7 with b = A x, x random.
-int64_t Iterations(const CscMatrix& a, bool symmetric, const AmgHierarchy& m, double rtol = 1e-7) {
-  const CsrOperator op = CsrOperator::FromColumns(a);
-  std::vector<double> b(static_cast<size_t>(a.n_cols));
-  op.Apply(RandomVector(a.n_cols, 1), b, 2);
-  SolveOptions options{
-      .method = symmetric ? Method::kCg : Method::kBicgstab, .rtol = rtol, .max_iterations = 500};
-  const auto solved = Solve(op, &m, b, {}, options, Threads(2));
-  EXPECT_TRUE(solved.ok()) << solved.status().message();
-  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
-  return solved->rhs[0].iterations;
-}
-
-struct Nodes {
-  std::vector<double> xyz;
-  NearNullInput input() const {
-    return {.vectors = {}, .count = 0, .coordinates = xyz, .dimension = 3};
-  }
-};
-Nodes NodesOfElasticity(int64_t m) {
-  Nodes nodes;
-  for (int k = 0; k < 3; ++k) {
-    for (int64_t z = 0; z < m; ++z) {
-      for (int64_t y = 0; y < m; ++y) {
-        for (int64_t x = 1; x < m; ++x)
-          nodes.xyz.push_back(static_cast<double>(k == 0 ? x : k == 1 ? y : z));
-      }
-    }
-  }
-  return nodes;
-}
-
-AmgOptions With(SmootherKind kind, Precision precision = Precision::kFp32) {
-  AmgOptions options;
-  options.smoother = kind;
-  options.hierarchy_precision = precision;
-  return options;
-}
 
 // One level: the inverse.
 TEST(Cycle, OfASmallMatrixIsItsInverse) {
@@ -313,60 +249,6 @@ TEST(Cycle, ComponentsThatDoNotTouch) {
   const AmgResult built = Build(a, true, options);
   EXPECT_EQ(built.quality.levels[0].isolated, 1);
   EXPECT_LE(Iterations(a, true, *built.hierarchy), 20);
-}
-
-// On the aggregates of the values before.
-TEST(Rebuild, WithTheSameValuesIsTheBuildBitForBit) {
-  const CscMatrix spd = From(gallery::ConvectionDiffusion3d(20, 0));
-  const CscMatrix circuit = From(gallery::Circuit(4000, 6, 200));
-  for (const auto& [a, symmetric] : {std::pair(&spd, true), std::pair(&circuit, false)}) {
-    const AmgResult built = Build(*a, symmetric);
-    const auto again = RebuildAmg(built.plan, *a, {}, Threads(2));
-    ASSERT_TRUE(again.ok()) << again.status().message();
-    EXPECT_TRUE(again->quality.reused);
-    EXPECT_FALSE(built.quality.reused);
-    const std::vector<double> r = RandomVector(a->n_cols, 9);
-    EXPECT_EQ(Applied(*again->hierarchy, r), Applied(*built.hierarchy, r));
-    EXPECT_GT(HostBytes(*built.plan), 4 * a->n_cols);
-  }
-}
-
-TEST(Rebuild, OnAGrownPatternIsTheBuildButForRounding) {
-  const CscMatrix a = From(gallery::Elasticity3d(8, gallery::Rounding::kBenchmarks));
-  AmgOptions options = With(SmootherKind::kAfsai, Precision::kFp64);
-  options.block_size = 3;
-  options.max_coarse_size = 100;
-  const AmgResult built = Build(a, true, options);
-  const auto again = RebuildAmg(built.plan, a, {}, Threads(2));
-  ASSERT_TRUE(again.ok());
-  const std::vector<double> r = RandomVector(a.n_cols, 9);
-  const auto first = Applied(*built.hierarchy, r), second = Applied(*again->hierarchy, r);
-  double size = 0;
-  for (const double value : first) size = std::max(size, std::fabs(value));
-  for (size_t i = 0; i < r.size(); ++i) ASSERT_NEAR(first[i], second[i], 1e-10 * size);
-}
-
-TEST(Rebuild, ServesOtherValues) {
-  const CscMatrix a = From(gallery::ConvectionDiffusion3d(24, 0));
-  CscMatrix other = a;
-  // D A D with a smooth D, and a stronger diagonal.
-  size_t p = 0;
-  ForEntries(a, [&](int64_t i, int64_t j, double v) {
-    const auto d = [](int64_t k) { return 1 + 0.5 * std::sin(0.001 * static_cast<double>(k)); };
-    other.values[p++] = v * d(i) * d(j) * (i == j ? 1.001 : 1);
-  });
-  const AmgResult built = Build(a, true);
-  const auto again = RebuildAmg(built.plan, other, {}, Threads(2));
-  ASSERT_TRUE(again.ok());
-  const int64_t fresh = Iterations(other, true, *Build(other, true).hierarchy);
-  EXPECT_LE(Iterations(other, true, *again->hierarchy), 2 * fresh);
-}
-
-TEST(Rebuild, RefusesAnotherPattern) {
-  const AmgResult built = Build(oracle::Laplacian2d(30, 30), true);
-  const auto other = RebuildAmg(built.plan, oracle::Laplacian2d(30, 31), {}, Threads(1));
-  ASSERT_FALSE(other.ok());
-  EXPECT_EQ(other.status().reason(), "PLAN_MISMATCH");
 }
 
 TEST(Cycle, RefusesWhatHasNoCoarseLevel) {
