@@ -16,6 +16,7 @@
 #include "kernels/amg/smoothers.h"
 #include "kernels/amg/strength.h"
 #include "kernels/amg/tentative.h"
+#include "kernels/base/parallel.h"
 #include "kernels/sparse/products.h"
 #include "kernels/static_spai/static_spai.h"
 
@@ -60,6 +61,7 @@ class Builder {
     auto scaled = ScaleToUnitDiagonal(a, symmetric, made_->rows, step_);
     if (!scaled.ok()) return scaled.status();
     symmetric_ = symmetric;
+    columns_ = a;
     block_ = quality_.block_size = options_.block_size;
     quality_.beta = scaled->beta;
     quality_.smoother = from_ != nullptr
@@ -202,7 +204,7 @@ class Builder {
     quality_.levels.back().rho = smoothed->rho;
     SharedMatrix p = std::move(smoothed->p), of_r;
     if (!symmetric_) {  // R = (P of Aᵀ)ᵀ
-      auto mirror = Transpose(rows, kept.mirror, step_);
+      auto mirror = Mirror(rows, kept.mirror);
       if (!mirror.ok()) return mirror.status();
       smoothed = SmoothedOf(*mirror, tentative, kept.aggregates, kept.left);
       if (!smoothed.ok()) return smoothed.status();
@@ -222,6 +224,15 @@ class Builder {
       return Galerkin(rows, tentative.p, kept, level);
     }
     return Coarse(*std::move(r), *ap, std::move(p), kept, level);
+  }
+
+  // Aᵀ, of which the first level has its columns.
+  Result<SharedMatrix> Mirror(const SharedMatrix& rows, KeptTranspose& kept) const {
+    if (!levels_.empty() || made_->rows.by_rows == nullptr) return Transpose(rows, kept, step_);
+    SharedMatrix columns{.pattern = made_->rows.by_rows->of, .values = {}};
+    columns.values.resize(columns_.values.size());
+    ParallelCopy(columns_.values, columns.values, step_.threads);
+    return columns;
   }
 
   // The smoothed P of `rows`.
@@ -309,6 +320,7 @@ class Builder {
   bool symmetric_ = false;
   int block_ = 1;
   NearNull near_;
+  CscView columns_;    // A as it comes
   StrongGraph graph_;  // of the level at hand
   SharedMatrix coarse_;
   int64_t entries_of_a_ = 0, all_entries_ = 0;

@@ -25,7 +25,7 @@ struct AmgPlan {
     bool guarded = false;
     SharedPattern tentative;
     Smoothing right, left;  // left: where A is not symmetric; neither where P is the tentative one
-    KeptTranspose mirror;   // of A, where `left` is
+    KeptTranspose mirror;   // of A, where `left` is; of the first level `rows` has it
     KeptTranspose r;
     KeptProduct ap, coarse;
     KeptSmoother smoother;

@@ -231,11 +231,17 @@ Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, KeptRow
     UnitScaled made;
     made.symmetric = symmetric;
     SharedPattern by_columns = symmetric ? kept.pattern : kept.by_rows ? kept.by_rows->of : nullptr;
-    if (by_columns == nullptr) {
-      by_columns = std::make_shared<Pattern>(CopyPattern(a, context));
-    } else if (!SamePattern(*by_columns, a, context)) {
+    // Of 2^31 entries or more that are not symmetric no columns are kept: then sizes must do.
+    const bool other = by_columns != nullptr
+                           ? !SamePattern(*by_columns, a, context)
+                           : kept.pattern != nullptr && (kept.pattern->n_cols != a.n_cols ||
+                                                         kept.pattern->nnz() != a.nnz());
+    if (other) {
       return Status(StatusCode::kInvalidArgument, reason::kPlanMismatch,
                     "the plan of multigrid is of a matrix with another pattern; plan anew");
+    }
+    if (by_columns == nullptr) {
+      by_columns = std::make_shared<Pattern>(CopyPattern(a, context));
     }
     SharedMatrix columns{.pattern = std::move(by_columns), .values = {}};
     columns.values.resize(a.values.size());
