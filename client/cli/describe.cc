@@ -6,9 +6,6 @@
 namespace spaid::cli {
 namespace {
 
-// Over this c'Ac / c'c the daemon warns that c is hardly a near-null vector.
-constexpr double kPoorRayleigh = 0.05;
-
 std::string YesNo(bool value) { return value ? "yes" : "no"; }
 
 std::string Symmetry(const Diagnosis& d) {
@@ -66,8 +63,7 @@ void AddFacts(Facts& facts, const AmgQuality& q) {
   facts.Add("smoother", std::string(Name(q.smoother)) + " (beta " + FormatFixed(q.beta, 1) + ")");
   facts.Add("complexity", FormatFixed(q.operator_complexity, 2) + " of the entries, " +
                               FormatFixed(q.grid_complexity, 2) + " of the rows of A");
-  facts.Add("near-null", "Rayleigh quotient " + FormatResidual(q.near_null_rayleigh),
-            q.near_null_rayleigh > kPoorRayleigh ? Style::kWarn : Style::kPlain);
+  facts.Add("near-null", "Rayleigh quotient " + FormatResidual(q.near_null_rayleigh));
   if (q.node_size > 1) facts.Add("node", FormatCount(q.node_size) + " unknowns");
   facts.Add("precision", std::string(Name(q.precision)));
   if (q.pattern_reused) {
@@ -87,7 +83,7 @@ std::string LevelTable(const AmgQuality& q, bool color) {
                {"aggregates", Align::kRight},
                {"isolated", Align::kRight},
                {"nnz(P)", Align::kRight},
-               {"smoother", Align::kRight},
+               {"nnz(S)", Align::kRight},
                {"", Align::kLeft}});
   for (size_t l = 0; l < q.levels.size(); ++l) {
     const AmgQuality::Level& level = q.levels[l];
@@ -95,7 +91,7 @@ std::string LevelTable(const AmgQuality& q, bool color) {
     const auto unless_last = [last](int64_t count) { return last ? "-" : FormatCount(count); };
     table.Add({std::to_string(l), FormatCount(level.rows), FormatCount(level.nnz),
                unless_last(level.aggregates), unless_last(level.isolated), unless_last(level.nnz_p),
-               last && q.inverted ? "-" : FormatCount(level.nnz_smoother),
+               level.nnz_smoother > 0 ? FormatCount(level.nnz_smoother) : "-",
                last            ? (q.inverted ? "inverted" : "smoothed")
                : level.guarded ? "P not smoothed"
                                : ""});
