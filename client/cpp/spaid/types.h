@@ -498,7 +498,7 @@ struct Part {
   // How a smoother is applied.
   Smoother smoother = Smoother::kAuto;
   double rho = 0, omega = 0;
-  std::vector<double> coefficients;
+  std::vector<double> coefficients = {};
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "level", self.level, "kind", self.kind, "rows", self.rows, "columns",
