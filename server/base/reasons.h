@@ -32,8 +32,8 @@ inline constexpr std::string_view kBadReuse = "BAD_REUSE";
 inline constexpr std::string_view kRhsLengthMismatch = "RHS_LENGTH_MISMATCH";
 inline constexpr std::string_view kPatternSizeMismatch = "PATTERN_SIZE_MISMATCH";
 inline constexpr std::string_view kPreconditionerSizeMismatch = "PRECONDITIONER_SIZE_MISMATCH";
-inline constexpr std::string_view kNotASolve = "NOT_A_SOLVE";            // a build has no solution
-inline constexpr std::string_view kPartNeeded = "PART_NEEDED";    // of an M that is no matrix
+inline constexpr std::string_view kNotASolve = "NOT_A_SOLVE";   // a build has no solution
+inline constexpr std::string_view kPartNeeded = "PART_NEEDED";  // of an M that is no matrix
 inline constexpr std::string_view kUnknownPart = "UNKNOWN_PART";
 inline constexpr std::string_view kNothingToBuild = "NOTHING_TO_BUILD";  // ENGINE_KIND_NONE
 // INVALID_ARGUMENT: matrices and arrays on the wire.

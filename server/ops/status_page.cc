@@ -140,9 +140,7 @@ std::string Residual(const Job& job) {
 }
 
 // Whether its stage counts levels, those that are made and the next: a build of multigrid does.
-bool InLevels(const Job& job) {
-  return job.stage == "build" && absl::StrContains(job.what, "amg");
-}
+bool InLevels(const Job& job) { return job.stage == "build" && absl::StrContains(job.what, "amg"); }
 
 std::string RunningRow(const Job& job) {
   const double share = Share(job.done, job.total);

@@ -48,9 +48,9 @@ class SpillStoreTest : public testing::Test {
       const auto& value = *static_cast<const Value*>(stored);
       ++encoded_;
       while (hold_encode_) std::this_thread::yield();
-      return SpillContent{"meta of " + value.own,
-                          {{SpillKind::kPattern, *value.part, {Bytes(*value.part)}},
-                           {SpillKind::kValues, value.own, {Bytes(value.own)}}}};
+      return SpillContent{.meta = "meta of " + value.own,
+                          .blobs = {{SpillKind::kPattern, *value.part, {Bytes(*value.part)}},
+                                    {SpillKind::kValues, value.own, {Bytes(value.own)}}}};
     };
     codec.decode = [this](const SpillRecord& record, SpillFolder& folder,
                           SpillCodec::FindPart find_part,
