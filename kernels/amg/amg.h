@@ -134,7 +134,7 @@ struct AmgQuality {
   }
 };
 
-// What a hierarchy is made of: kScale n x 2, columns `in` and `out`; kSmoother a diagonal, G or M.
+// Names a part of a hierarchy: kScale n x 2, columns `in` and `out`; kSmoother a diagonal, G or M.
 enum class AmgPartKind { kScale, kA, kP, kR, kSmoother, kNearNull, kCoarseInverse };
 
 std::string_view Name(AmgPartKind kind);
@@ -143,7 +143,7 @@ struct AmgPart {
   int level = 0;
   AmgPartKind kind = AmgPartKind::kA;
   int64_t rows = 0, cols = 0, nnz = 0;
-  // Of kSmoother: x += S (r - A x), with S the diagonal; ω GᵀG of the FSAIs; M of kStaticSpai (Mᵀ
+  // For kSmoother: x += S (r - A x), with S the diagonal; ω GᵀG of the FSAIs; M of kStaticSpai (Mᵀ
   // behind the coarse level, where A is symmetric). kChebyshev, with the diagonal D⁻¹ and a β for
   // each degree: d = 4/(3ρ) D⁻¹r; for i = 1 …: x += β_i d, and but for the last r -= A d,
   // d = (2i-1)/(2i+3) d + (8i+4)/((2i+3)ρ) D⁻¹r.
@@ -170,7 +170,7 @@ class AmgHierarchy : public LinearOperator {
 // All that was decided from the first values, and serves others on the pattern: aggregates, guards,
 // the patterns of all matrices, those that smoothers grew. Immutable; thread-safe.
 struct AmgPlan;  // amg_plan.h
-// Of all that it holds; those patterns that hierarchies share with it count there, too.
+// Bytes of all that it holds; patterns that hierarchies share with it count there, too.
 int64_t HostBytes(const AmgPlan& plan);
 
 struct AmgResult {

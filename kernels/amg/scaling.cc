@@ -231,7 +231,7 @@ Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, KeptRow
     UnitScaled made;
     made.symmetric = symmetric;
     SharedPattern by_columns = symmetric ? kept.pattern : kept.by_rows ? kept.by_rows->of : nullptr;
-    // Of 2^31 entries or more that are not symmetric no columns are kept: then sizes must do.
+    // No columns are kept of 2^31 entries or more that are not symmetric: then sizes must do.
     const bool other = by_columns != nullptr
                            ? !SamePattern(*by_columns, a, context)
                            : kept.pattern != nullptr && (kept.pattern->n_cols != a.n_cols ||

@@ -28,7 +28,7 @@ struct Smoother {
   SharedMatrix transposed;
 };
 
-// What a smoother owes to the pattern, and G's that grew to the first values.
+// Results that a smoother owes to the pattern, and G's that grew to the first values.
 struct KeptSmoother {
   SharedPattern g;  // by rows; null: none yet
   std::shared_ptr<const StaticSpaiPlan> spai;
