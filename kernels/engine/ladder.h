@@ -131,9 +131,8 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 // Goes on from `solved`, with which the rung `first` ended, until every right-hand side has
 // converged, all rungs were tried, or a right-hand side has had options.max_iterations. Rungs are,
 // where the caller's method allows:
-//   - multigrid, where A is taken to be positive definite or is not symmetric, and suits it, with
-//   CG
-//     or BiCGSTAB;
+//   - multigrid, where A suits it and is taken to be positive definite, or is not symmetric, with
+//     CG or BiCGSTAB;
 //   - behind CG, unless A has shown itself indefinite: static FSAI, then FSAI on a pattern that
 //     grows, with CG;
 //   - MINRES, where A is symmetric and not positive definite;
