@@ -190,7 +190,7 @@ class Builder {
                 AmgLevel* level) {
     auto coarse = Multiply(r, ap, kept.coarse, step_);
     if (!coarse.ok()) return coarse.status();
-    coarse_ = *std::move(coarse);
+    coarse_ = FillEmptyRows(*std::move(coarse), kept.filled);
     level->p = std::move(p);
     level->r = std::move(r);
     return {};
@@ -405,6 +405,7 @@ int64_t HostBytes(const AmgPlan& plan) {
   for (const AmgPlan::Level& level : plan.levels) {
     all += bytes(level.aggregates.of_node);
     add(level.a), add(level.tentative), add(level.ap.product), add(level.coarse.product);
+    add(level.filled.filled);
     add_smoothing(level.right), add_smoothing(level.left);
     add_transpose(level.mirror), add_transpose(level.r);
     add_smoother(level.smoother);

@@ -28,6 +28,7 @@ struct AmgPlan {
     KeptTranspose mirror;   // of A, where `left` is; of the first level `rows` has it
     KeptTranspose r;
     KeptProduct ap, coarse;
+    KeptFilling filled;  // the coarse matrix, where near-null vectors depend in an aggregate
     KeptSmoother smoother;
   };
   AmgOptions options;

@@ -39,6 +39,31 @@ Result<SharedMatrix> Multiply(const SharedMatrix& a, const SharedMatrix& b, Kept
   });
 }
 
+SharedMatrix FillEmptyRows(SharedMatrix a, KeptFilling& kept) {
+  const Pattern& before = *a.pattern;
+  const auto is_empty = [&](int64_t i) { return before.col_ptr[Z(i) + 1] == before.col_ptr[Z(i)]; };
+  int64_t empty = 0;
+  for (int64_t i = 0; i < a.n(); ++i) empty += is_empty(i);
+  if (empty == 0) return a;
+  SharedMatrix filled;
+  filled.values.reserve(a.values.size() + Z(empty));
+  Pattern pattern{.n_rows = before.n_rows, .n_cols = before.n_cols, .col_ptr = {0}, .row_idx = {}};
+  const bool known = kept.of == a.pattern;
+  for (int64_t i = 0; i < a.n(); ++i) {
+    const auto begin = before.col_ptr[Z(i)], end = before.col_ptr[Z(i) + 1];
+    filled.values.insert(filled.values.end(), a.values.begin() + begin, a.values.begin() + end);
+    if (is_empty(i)) filled.values.push_back(1);
+    if (known) continue;
+    const auto columns = before.row_idx.begin();
+    pattern.row_idx.insert(pattern.row_idx.end(), columns + begin, columns + end);
+    if (is_empty(i)) pattern.row_idx.push_back(static_cast<int32_t>(i));
+    pattern.col_ptr.push_back(pattern.nnz());
+  }
+  if (!known) kept = {.of = a.pattern, .filled = std::make_shared<Pattern>(std::move(pattern))};
+  filled.pattern = kept.filled;
+  return filled;
+}
+
 Result<SharedMatrix> Transpose(const SharedMatrix& a, KeptTranspose& kept, const Context& context) {
   return GuardMemory("a transpose", [&]() -> Result<SharedMatrix> {
     const bool numbered = a.nnz() <= std::numeric_limits<int32_t>::max();

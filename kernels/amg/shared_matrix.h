@@ -42,6 +42,14 @@ struct KeptProduct {
 Result<SharedMatrix> Multiply(const SharedMatrix& a, const SharedMatrix& b, KeptProduct& kept,
                               const Context& context, RowOrder order = RowOrder::kAscending);
 
+struct KeptFilling {
+  SharedPattern of, filled;
+};
+
+// Gives a square matrix ones on the diagonal in its rows without entries, if it has any: those of
+// unknowns that stand for nothing. `kept` is brought up to date.
+SharedMatrix FillEmptyRows(SharedMatrix a, KeptFilling& kept);
+
 struct Transposition {
   SharedPattern of, transpose;
   Array<int32_t> from;  // the entry of the matrix that each entry of its transpose is

@@ -157,5 +157,36 @@ TEST(Families, Reducible) {
   EXPECT_LE(Iterations(triangle, false, *Build(triangle, false).hierarchy), 40);
 }
 
+// Nodes on a line cannot turn about it: a column of P that is not there.
+TEST(Families, MotionsThatNodesDoNotHave) {
+  const int64_t nodes = 400;
+  const CscMatrix path = oracle::Laplacian2d(nodes, 1);
+  CscMatrix a{
+      .n_rows = 3 * nodes, .n_cols = 3 * nodes, .col_ptr = {0}, .row_idx = {}, .values = {}};
+  for (int64_t j = 0; j < nodes; ++j) {
+    for (int32_t k = 0; k < 3; ++k) {
+      for (size_t p = 0; p < CscView(path).column(j).size(); ++p) {
+        a.row_idx.push_back(3 * CscView(path).column(j)[p] + k);
+        a.values.push_back(CscView(path).column_values(j)[p]);
+      }
+      a.col_ptr.push_back(a.nnz());
+    }
+  }
+  std::vector<double> line(static_cast<size_t>(3 * nodes), 0.0);
+  for (int64_t i = 0; i < nodes; ++i) line[static_cast<size_t>(i)] = static_cast<double>(i);
+  for (const SmootherKind kind :
+       {SmootherKind::kL1Jacobi, SmootherKind::kChebyshev, SmootherKind::kFsai,
+        SmootherKind::kAfsai, SmootherKind::kStaticSpai}) {
+    SCOPED_TRACE(Name(kind));
+    AmgOptions options = With(kind);
+    options.block_size = 3;
+    options.max_coarse_size = 50;
+    const AmgResult built =
+        Build(a, true, options, {.vectors = {}, .count = 0, .coordinates = line, .dimension = 3});
+    ASSERT_GE(built.quality.levels.size(), 3u);
+    EXPECT_LE(Iterations(a, true, *built.hierarchy), 40);
+  }
+}
+
 }  // namespace
 }  // namespace spaid::kernels
