@@ -33,7 +33,7 @@ std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options
                   " times the entries of A: cycles are dear; a larger strength_threshold, or a "
                   "smaller max_growth, makes them cheaper");
   }
-  // Of a small matrix the boundary is near everywhere, and the quotient large for that.
+  // A small matrix has its boundary near everywhere, and a large quotient for that.
   if (q.near_null_rayleigh > kPoorRayleigh && q.levels.front().rows >= kLeastRowsForAmg) {
     out.push_back(std::string(given ? "the near-null vectors are" : "constants are") +
                   " not nearly in A's null space (Rayleigh quotient " +

@@ -46,7 +46,7 @@ PlannedRung Amg(Method method) {
   return c;
 }
 
-// What is to be built is to be downloaded as one matrix, too.
+// A build is to be downloaded as one matrix, too: not for those.
 bool MayTryAmg(const LadderCase& c) {
   const Diagnosis& d = c.diagnosis;
   return !c.ladder.to_build && d.zero_diagonal.count == 0 &&

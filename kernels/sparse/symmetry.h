@@ -100,7 +100,7 @@ class SymmetryWalk {
   double max_asymmetry_ = 0, largest_relative_ = 0;
 };
 
-// What comparing all pairs finds.
+// Findings of a comparison of all pairs.
 struct Mirrors {
   bool structurally_symmetric = false, numerically_symmetric = false;  // as of Diagnosis
   double largest_relative = 0;  // difference of a pair relative to the pair
