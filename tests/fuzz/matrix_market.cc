@@ -97,8 +97,8 @@ void RequireInForm(const CscMatrix& a) {
 
 void RequireReadsBack(const CscMatrix& a) {
   const std::string path = "/dev/shm/spaid-fuzz-" + std::to_string(getpid()) + ".mtx";
-  const auto refused =
-      WriteMatrix(path, {.n = a.n, .col_ptr = a.col_ptr, .row_idx = a.row_idx, .values = a.values});
+  const auto refused = WriteMatrix(
+      path, CscView{.n = a.n, .col_ptr = a.col_ptr, .row_idx = a.row_idx, .values = a.values});
   if (refused) {  // a sum of duplicates may be larger than what a file may hold
     Require(refused->reason == "NON_FINITE_VALUE", "not written");
     return;

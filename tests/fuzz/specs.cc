@@ -31,10 +31,10 @@ bool Good(const absl::StatusOr<T>& parsed) {
 void Spec(const v1::PreconditionerSpec& spec) {
   const auto parsed = ParseSpec(spec, "header.spec");
   if (!Good(parsed)) return;
-  const v1::PreconditionerSpec wire = ToProto(parsed->spec, parsed->pattern_matrix, parsed->regrow);
+  const v1::PreconditionerSpec wire = ToProto(parsed->spec, parsed->given, parsed->regrow);
   const auto again = ParseSpec(wire, "header.spec");
   Require(again.ok(), "the wire's form of a spec is refused");
-  Require(ToProto(again->spec, again->pattern_matrix, again->regrow).SerializeAsString() ==
+  Require(ToProto(again->spec, again->given, again->regrow).SerializeAsString() ==
               wire.SerializeAsString(),
           "a spec comes back changed");
 }

@@ -223,6 +223,20 @@ TEST(StatusPage, SaysWhetherItTakesWork) {
   EXPECT_THAT(StatusPage(status), HasSubstr("<span class=\"tag warn\">draining</span>"));
 }
 
+TEST(StatusPage, CountsLevelsOfMultigrid) {
+  ServerStatus status = EmptyServer();
+  status.running = 1;
+  ServerStatus::Job running = Solved(status);
+  running.state = "running";
+  running.outcome = "";
+  running.stage = "build";
+  running.what = "cg + amg";
+  running.done = 2;
+  running.total = 3;
+  status.running_jobs = {running};
+  EXPECT_THAT(StatusPage(status), HasSubstr("2 of 3 levels"));
+}
+
 TEST(StatusPage, TellsOfJobs) {
   ServerStatus status = EmptyServer();
   status.running = 1;
@@ -245,7 +259,7 @@ TEST(StatusPage, TellsOfJobs) {
   status.recent_jobs = {Solved(status)};
   const std::string page = StatusPage(status);
   EXPECT_EQ(Malformed(page), "");
-  EXPECT_THAT(page, HasSubstr("1,000 of 4,000"));
+  EXPECT_THAT(page, HasSubstr("1,000 of 4,000<"));
   EXPECT_THAT(page, HasSubstr("width:25.0%"));
   EXPECT_THAT(page, HasSubstr("1.50 s<small>of 4.00 s predicted"));
   EXPECT_THAT(page, HasSubstr("iteration 166: 1.0e-08"));
