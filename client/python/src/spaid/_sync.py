@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import grpc
@@ -38,11 +39,14 @@ def credentials_of(settings: Settings) -> Any:
 
 
 _drivers: weakref.WeakSet[Driver] = weakref.WeakSet()
+# Guards the channels of all drivers, and is held during a fork. A generator that is dropped may end its call anywhere.
+_lock = threading.RLock()
+_forked_in_call = False  # this process came of a fork while gRPC was at work
 
 
 class Driver:
     """A channel, and what runs procedures on it. Thread-safe. Connects with the first call; a process that was forked
-    connects anew, and has segments of its own."""
+    between calls connects anew, and has segments of its own; one forked during a call refuses to."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -52,29 +56,50 @@ class Driver:
 
     def _begin(self) -> None:
         self.core = Core(self.settings)
-        self._lock = threading.Lock()
         self._channel: Any = None
+        self._calls = 0  # that run
         self._closed = False
+
+    def before_fork(self) -> None:
+        """gRPC goes on in a child only where none of its threads was in a call, and they outlast the last call by a
+        moment: a channel that rests is closed, which waits for them."""
+        if self._channel is not None and not self._calls:
+            self._channel.close()
+            self._channel = None
 
     def after_fork(self) -> None:
         """In the child: the parent's channel and connections are not touched, nor closed."""
+        global _forked_in_call
+        _forked_in_call = _forked_in_call or self._calls > 0
         closed = self._closed
         self._left = (self._channel, self.core)  # kept, so that nothing of it is ended here
         self._begin()
         self._closed = closed
 
-    def channel(self) -> Any:
-        with self._lock:
+    @contextmanager
+    def _call(self) -> Iterator[Any]:
+        """The channel, for one call."""
+        with _lock:
             if self._closed:
                 raise SpaidError(Code.FAILED_PRECONDITION, 'CLOSED', 'the client is closed; make another one')
+            if _forked_in_call:
+                raise SpaidError(Code.FAILED_PRECONDITION, 'FORKED_DURING_CALL', 'this process was forked while a call '
+                                 'of its parent ran, and gRPC cannot go on in it; fork between calls, or start '
+                                 'processes by multiprocessing\'s "spawn"')
             if self._channel is None:
                 address = self.settings.address
                 self._channel = (grpc.insecure_channel(address, CHANNEL_OPTIONS) if self._credentials is None else
                                  grpc.secure_channel(address, self._credentials, CHANNEL_OPTIONS))
-            return self._channel
+            channel = self._channel
+            self._calls += 1
+        try:
+            yield channel
+        finally:
+            with _lock:
+                self._calls -= 1
 
     def close(self) -> None:
-        with self._lock:
+        with _lock:
             channel, self._channel, self._closed = self._channel, None, True
         if channel is not None:
             channel.close()
@@ -114,11 +139,12 @@ class Driver:
                 failure = error
 
     def _unary(self, one: Unary, deadline: Deadline) -> Any:
-        call = self.channel().unary_unary(one.method, type(one.request).SerializeToString, one.response.FromString)
-        try:
-            return call(one.request, timeout=deadline.left(), metadata=self.settings.metadata)
-        except grpc.RpcError as error:
-            raise error_of(error, self.settings.address) from None
+        with self._call() as channel:
+            call = channel.unary_unary(one.method, type(one.request).SerializeToString, one.response.FromString)
+            try:
+                return call(one.request, timeout=deadline.left(), metadata=self.settings.metadata)
+            except grpc.RpcError as error:
+                raise error_of(error, self.settings.address) from None
 
     def _stream(self, one: Stream, deadline: Deadline) -> Iterator[Progress]:
         said = threading.Condition()  # guards `one`
@@ -140,32 +166,41 @@ class Driver:
             except Exception as error:  # the server will say that input is missing; this is why
                 failures.append(error)
 
-        call = self.channel().stream_stream(one.method, _raw, _raw)(
-            requests(), timeout=deadline.left(), metadata=self.settings.metadata)
-        try:
-            for raw in call:
+        with self._call() as channel:
+            call = channel.stream_stream(one.method, _raw, _raw)(
+                requests(), timeout=deadline.left(), metadata=self.settings.metadata)
+            try:
+                for raw in call:
+                    with said:
+                        reports = one.take(raw)
+                        said.notify_all()
+                    yield from reports
+                    if one.enough:
+                        return
+                if failures:
+                    raise failures[0]
+            except grpc.RpcError as error:
+                if failures:
+                    raise failures[0] from None
+                raise error_of(error, self.settings.address) from None
+            finally:
                 with said:
-                    reports = one.take(raw)
+                    over = True
                     said.notify_all()
-                yield from reports
-                if one.enough:
-                    return
-            if failures:
-                raise failures[0]
-        except grpc.RpcError as error:
-            if failures:
-                raise failures[0] from None
-            raise error_of(error, self.settings.address) from None
-        finally:
-            with said:
-                over = True
-                said.notify_all()
-            call.cancel()  # nothing, where it has ended
+                call.cancel()  # nothing, where it has ended
 
 
-def _after_fork() -> None:
+def _before_fork() -> None:
+    _lock.acquire()  # no call begins until after the fork
+    for driver in list(_drivers):
+        driver.before_fork()
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    _lock = threading.RLock()
     for driver in list(_drivers):
         driver.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(before=_before_fork, after_in_parent=lambda: _lock.release(), after_in_child=_after_fork_in_child)
