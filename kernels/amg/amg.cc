@@ -45,6 +45,8 @@ class Builder {
     step_ = context;
     step_.progress = nullptr;
     step_.result = nullptr;
+    smoothing_ = step_;
+    if (context.progress != nullptr) smoothing_.progress = &pulse_;
   }
 
   Result<AmgResult> Build(const CscView& a, bool symmetric, const NearNullInput& input) {
@@ -101,6 +103,24 @@ class Builder {
 
   double LeastLeft() const { return symmetric_ ? kLeastLeftSymmetric : kLeastLeft; }
 
+  // A block that P leaves out of A takes the motions of its nodes along: an elastic mesh needs 45
+  // iterations for 14, where scalar weak entries go to the diagonal and leave constants alone.
+  double Threshold() const {
+    const double theta = options_.strength_threshold;
+    return options_.block_size > 1 ? theta * theta : theta;
+  }
+
+  // A smoother may take minutes: that it works shows as the level again.
+  class Pulse final : public ProgressSink {
+   public:
+    explicit Pulse(Builder& of) : of_(of) {}
+    void OnProgress(Stage, int64_t, int64_t) override { of_.Report(); }
+    void OnResidual(const ResidualPoint&) override {}
+
+   private:
+    Builder& of_;
+  };
+
   void Report() {
     if (context_.progress == nullptr) return;
     const auto done = static_cast<int64_t>(levels_.size());
@@ -141,7 +161,7 @@ class Builder {
     quality.nnz_p = level.p.nnz();
     if (from_ != nullptr && !same_pattern) ForgetPatternOfA(&kept.smoother);
     auto smoother =
-        MakeSmoother(quality_.smoother, rows, symmetric_, options_, kept.smoother, step_);
+        MakeSmoother(quality_.smoother, rows, symmetric_, options_, kept.smoother, smoothing_);
     if (!smoother.ok()) return smoother.status();
     level.smoother = *std::move(smoother);
     quality.nnz_smoother = level.smoother.rows.nnz();
@@ -159,7 +179,7 @@ class Builder {
   Result<bool> Aggregated(const SharedMatrix& rows, AmgPlan::Level* kept) {
     auto couplings = Couplings(rows, symmetric_, block_, step_);
     if (!couplings.ok()) return couplings.status();
-    auto graph = FindStrong(*couplings, options_.strength_threshold, step_);
+    auto graph = FindStrong(*couplings, Threshold(), step_);
     if (!graph.ok()) return graph.status();
     *couplings = {};
     auto aggregates = Aggregate(*graph, static_cast<int>(levels_.size()), step_);
@@ -285,7 +305,7 @@ class Builder {
       AmgOptions smoothed = options_;
       smoothed.chebyshev_degree = 4;
       const SmootherKind kind = symmetric_ ? SmootherKind::kChebyshev : quality_.smoother;
-      auto smoother = MakeSmoother(kind, rows, symmetric_, smoothed, made_->last, step_);
+      auto smoother = MakeSmoother(kind, rows, symmetric_, smoothed, made_->last, smoothing_);
       if (!smoother.ok()) return smoother.status();
       last.smoother = *std::move(smoother);
       quality_.levels.back().nnz_smoother = last.smoother.rows.nnz();
@@ -316,7 +336,8 @@ class Builder {
   const AmgPlan* const from_;  // null: nothing is decided yet
   std::shared_ptr<AmgPlan> made_ = std::make_shared<AmgPlan>();
   const Context& context_;
-  Context step_;
+  Pulse pulse_{*this};
+  Context step_, smoothing_;
   bool symmetric_ = false;
   int block_ = 1;
   NearNull near_;

@@ -140,10 +140,7 @@ SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta) {
 
 Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric,
                               const AmgOptions& options, KeptSmoother& kept,
-                              const Context& with_progress) {
-  Context context = with_progress;
-  context.progress = nullptr;  // a step of the level
-  context.result = nullptr;
+                              const Context& context) {
   Smoother made;
   made.kind = kind;
   switch (kind) {

@@ -2,13 +2,13 @@
 // one and by two threads, by the processor's and the wall's clock, iterations and bytes; a line of
 // CSV for each problem on standard output. On a shared machine trust the processor's of one thread.
 //
-//   spaid_amg_times [rounds=7] [node=0] [smoother=0] [only=NAME] [FILE...]
+//   spaid_amg_times [rounds=7] [node=0] [smoother=0] [strength=0.25] [only=NAME] [FILE...]
 //
 // Without files (matrix_file.h) on the five problems of the tables. b = A x with a seeded random x
 // in [-1, 1], x0 = 0, relative residual 1e-7, CG where A is symmetric, else BiCGSTAB. Build,
 // rebuild, solve and both thread counts alternate; each figure is a median of so many rounds.
 // `only`: the one problem whose name begins so. `node`: unknowns of a node (0: found out),
-// `smoother` the number of a SmootherKind, of files.
+// `smoother` the number of a SmootherKind, `strength` the threshold, of all.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -133,6 +133,8 @@ int Main(int argc, char** argv) {
       options.block_size = number(5);
     } else if (given.starts_with("smoother=")) {
       options.smoother = static_cast<SmootherKind>(number(9));
+    } else if (given.starts_with("strength=")) {
+      options.strength_threshold = std::atof(argv[k] + 9);
     } else if (given.starts_with("only=")) {
       only = given.substr(5);
     } else {

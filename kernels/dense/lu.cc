@@ -166,8 +166,11 @@ void EliminateColumn(int64_t k, int64_t end, int64_t np, double* a, int64_t ld) 
 class Factorization {
  public:
   Factorization(int64_t n, const Context& context)
-      : n_(n), np_(PadToLanes(n)), ld_(PaddedLeadingDimension(n)), context_(context) {
-    context_.progress = nullptr;
+      : n_(n),
+        np_(PadToLanes(n)),
+        ld_(PaddedLeadingDimension(n)),
+        context_(context),
+        progress_(std::exchange(context_.progress, nullptr)) {
     lu = buffer_.Ensure(ld_ * np_);
     pivots_.resize(Z(n));
   }
@@ -193,6 +196,7 @@ class Factorization {
                         lu + end + begin * ld_, ld_);
       });
       if (stopped != StopReason::kNone) return -1;
+      if (progress_ != nullptr) progress_->OnProgress(Stage::kBuild, std::min(end, n_), n_);
     }
     return -1;
   }
@@ -258,6 +262,7 @@ class Factorization {
 
   const int64_t n_, np_, ld_;
   Context context_;
+  ProgressSink* const progress_;
   AlignedBuffer buffer_;
   std::vector<int64_t> pivots_;
 };

@@ -22,7 +22,7 @@ class DenseLu {
   // `fill` sets numbers of A's column j, finite ones, among n zeros; many threads call it, each for
   // other columns. n >= 1. Blocked, right-looking (Golub, Van Loan, Matrix Computations, 3.2.11 and
   // 3.4.1): 2/3 n³ operations, by context.threads; the result is the same for any number, and
-  // depends on the instruction set. Takes bytes(), 8 n² or so. Reports no progress. Errors:
+  // depends on the instruction set. Takes bytes(), 8 n² or so. Progress in columns. Errors:
   // FAILED_PRECONDITION/SINGULAR_MATRIX at "pivot" with the first column of A that depends on those
   // before it; RESOURCE_EXHAUSTED/OUT_OF_MEMORY; stop statuses.
   static Result<DenseLu> Factor(int64_t n,

@@ -3,6 +3,7 @@
 #include <spaid/system.h>
 
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -218,31 +219,37 @@ std::vector<Download> PartOf(int64_t rows, std::vector<int32_t> row_idx) {
 }
 
 TEST(Parts, AreDownloadedByLevelAndKind) {
-  std::vector<Download> answer;
+  // By name, as a refused answer is still being written when the next is asked for.
+  const std::map<std::string, std::vector<Download>> answers{
+      {"preconditioners/p", PartOf(5, {0, 1, 4})},
+      {"preconditioners/square", PartOf(2, {0, 0, 1})},
+      {"preconditioners/far", PartOf(5, {0, 1, 5})},
+      {"preconditioners/twice", PartOf(1, {0, 0, 0})},
+      {"preconditioners/negative", PartOf(-1, {0, 0, 1})},
+      {"preconditioners/tall", PartOf(int64_t{1} << 40, {0, 0, 1})}};
   v1::DownloadPreconditionerRequest asked;
   ScriptedServer server(
       {.download = [&](grpc::ServerContext&, const v1::DownloadPreconditionerRequest& request,
                        grpc::ServerWriter<Download>& writer) {
-        asked = request;
-        for (const Download& message : answer) writer.Write(message);
+        if (request.name() == "preconditioners/p") asked = request;
+        for (const Download& message : answers.at(request.name())) writer.Write(message);
         return grpc::Status::OK;
       }});
   Client client({.address = server.address()});
-  const auto fetch = [&](int64_t rows, std::vector<int32_t> row_idx) {
-    answer = PartOf(rows, std::move(row_idx));
-    return client.DownloadPart("preconditioners/p", {.level = 2, .kind = PartKind::kP});
+  const auto fetch = [&](const std::string& name) {
+    return client.DownloadPart("preconditioners/" + name, {.level = 2, .kind = PartKind::kP});
   };
-  const auto p = fetch(5, {0, 1, 4});
+  const auto p = fetch("p");
   ASSERT_TRUE(p.ok()) << p.error().message;
   EXPECT_EQ(asked.part().level(), 2);
   EXPECT_EQ(asked.part().kind(), v1::PART_KIND_P);
   EXPECT_EQ(p->n, 2);
   EXPECT_EQ(p->rows, 5);
   EXPECT_EQ(p->row_idx, (std::vector<int32_t>{0, 1, 4}));
-  EXPECT_EQ(fetch(2, {0, 0, 1})->rows, 0) << "square";
-  for (const auto& broken : {fetch(5, {0, 1, 5}), fetch(1, {0, 0, 0}), fetch(-1, {0, 0, 1}),
-                             fetch(int64_t{1} << 40, {0, 0, 1})}) {
-    ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(fetch("square")->rows, 0);
+  for (const char* const name : {"far", "twice", "negative", "tall"}) {
+    const auto broken = fetch(name);
+    ASSERT_FALSE(broken.ok()) << name;
     EXPECT_EQ(broken.error().reason, "PROTOCOL_VIOLATION");
   }
 }

@@ -169,6 +169,23 @@ TEST(DenseLuTest, ThreadsDoNotChangeABit) {
   }
 }
 
+// A watchdog takes silence for a hang.
+TEST(DenseLuTest, ReportsEachPanel) {
+  struct Sink : ProgressSink {
+    std::vector<int64_t> columns;
+    void OnProgress(Stage stage, int64_t done, int64_t total) override {
+      EXPECT_EQ(stage, Stage::kBuild);
+      EXPECT_EQ(total, 150);
+      columns.push_back(done);
+    }
+    void OnResidual(const ResidualPoint&) override {}
+  } sink;
+  Context context;
+  context.progress = &sink;
+  ASSERT_TRUE(Factor(oracle::ToDense(oracle::RandomSpd(150, 5, 1)), context).ok());
+  EXPECT_EQ(sink.columns, (std::vector<int64_t>{64, 128, 150}));
+}
+
 TEST(DenseLuTest, Stops) {
   StopSource cancel;
   cancel.Request(StopReason::kCancelled);
