@@ -160,8 +160,8 @@ class Builder {
     all_entries_ += coarse_.nnz();
     quality.nnz_p = level.p.nnz();
     if (from_ != nullptr && !same_pattern) ForgetPatternOfA(&kept.smoother);
-    auto smoother =
-        MakeSmoother(quality_.smoother, rows, symmetric_, options_, kept.smoother, smoothing_);
+    auto smoother = MakeSmoother(quality_.smoother, rows, symmetric_, levels_.empty(), options_,
+                                 kept.smoother, smoothing_);
     if (!smoother.ok()) return smoother.status();
     level.smoother = *std::move(smoother);
     quality.nnz_smoother = level.smoother.rows.nnz();
@@ -305,7 +305,8 @@ class Builder {
       AmgOptions smoothed = options_;
       smoothed.chebyshev_degree = 4;
       const SmootherKind kind = symmetric_ ? SmootherKind::kChebyshev : quality_.smoother;
-      auto smoother = MakeSmoother(kind, rows, symmetric_, smoothed, made_->last, smoothing_);
+      auto smoother =
+          MakeSmoother(kind, rows, symmetric_, levels_.empty(), smoothed, made_->last, smoothing_);
       if (!smoother.ok()) return smoother.status();
       last.smoother = *std::move(smoother);
       quality_.levels.back().nnz_smoother = last.smoother.rows.nnz();

@@ -20,6 +20,7 @@ constexpr double kJacobiUpTo = 3, kChebyshevUpTo = 8;  // β
 constexpr double kL1Step = 4.0 / 3, kJacobiStep = 4.0 / 3;
 // 1.9 / ρ takes 40 iterations where 1.5 / ρ takes 11: not nearer to 2.
 constexpr double kFactoredStep = 1.5;
+constexpr double kCoarseTau = 0.95;  // keep_tau
 constexpr int kPowerSteps = 12;
 constexpr double kAboveFound = 1.05, kGrain = 64;
 
@@ -104,9 +105,13 @@ Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive, 
   return {};
 }
 
-// On the pattern of A.
-Status MakeStaticSpai(const CscView& a_rows, bool symmetric, KeptSmoother& kept,
+// On the pattern of A; of a coarse A without what is under a twentieth of its column's largest:
+// columns are long there and cost their length squared, where the finest one may need each entry
+// (mcfe).
+Status MakeStaticSpai(const CscView& a_rows, bool symmetric, bool finest, KeptSmoother& kept,
                       const Context& context, Smoother* made) {
+  StaticSpaiOptions spai;
+  if (!finest) spai.pattern.keep_tau = kCoarseTau;
   CscMatrix columns;
   CscView a = a_rows;
   if (!symmetric) {
@@ -116,11 +121,11 @@ Status MakeStaticSpai(const CscView& a_rows, bool symmetric, KeptSmoother& kept,
     a = columns;
   }
   if (kept.spai == nullptr) {
-    auto plan = PlanStaticSpai(a, nullptr, StaticSpaiOptions(), context);
+    auto plan = PlanStaticSpai(a, nullptr, spai, context);
     if (!plan.ok()) return plan.status();
     kept.spai = *std::move(plan);
   }
-  auto m = BuildStaticSpai(*kept.spai, a, StaticSpaiOptions(), context);
+  auto m = BuildStaticSpai(*kept.spai, a, spai, context);
   if (!m.ok()) return m.status();
   auto rows = Transpose(CscView(m->m), context);
   if (!rows.ok()) return rows.status();
@@ -138,7 +143,7 @@ SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta) {
   return beta <= kChebyshevUpTo ? SmootherKind::kChebyshev : SmootherKind::kAfsai;
 }
 
-Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric,
+Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric, bool finest,
                               const AmgOptions& options, KeptSmoother& kept,
                               const Context& context) {
   Smoother made;
@@ -170,7 +175,7 @@ Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetri
       return made;
     }
     case SmootherKind::kStaticSpai: {
-      Status status = MakeStaticSpai(a, symmetric, kept, context, &made);
+      Status status = MakeStaticSpai(a, symmetric, finest, kept, context, &made);
       if (!status.ok()) return status;
       return made;
     }

@@ -1,6 +1,6 @@
 // The smoothers of a level, as set up; the cycle applies them.
 //
-//   Result<Smoother> s = MakeSmoother(kind, a_rows, symmetric, options, kept, context);
+//   Result<Smoother> s = MakeSmoother(kind, a_rows, symmetric, finest, options, kept, context);
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,10 @@ SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta);
 
 // `a_rows` by rows; `symmetric` with a positive diagonal. Sources: l1-Jacobi: Baker, Falgout,
 // Kolev, Yang, SISC 33 (2011); Chebyshev of the fourth kind, optimal: Lottes, NLAA 2023; FSAI:
-// Isotton, Frigo, Spiezia, Janna, SISC 43 (2021). `kept`, of a matrix of this pattern, is brought
-// up to date. Errors: those of the engine that makes G or M; stop statuses.
-Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a_rows, bool symmetric,
+// Isotton, Frigo, Spiezia, Janna, SISC 43 (2021). `finest`: `a_rows` is that of level 0. `kept`, of
+// a matrix of this pattern, is brought up to date. Errors: those of the engine that makes G or M;
+// stop statuses.
+Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a_rows, bool symmetric, bool finest,
                               const AmgOptions& options, KeptSmoother& kept,
                               const Context& context);
 

@@ -50,7 +50,7 @@ inline Result<Smoothed> SmoothProlongation(const CscMatrix& filtered, const Tent
 inline Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetric,
                                      const AmgOptions& options, const Context& context) {
   KeptSmoother kept;
-  return MakeSmoother(kind, a, symmetric, options, kept, context);
+  return MakeSmoother(kind, a, symmetric, /*finest=*/true, options, kept, context);
 }
 
 struct Problem {
