@@ -211,25 +211,30 @@ def test_many_threads_share_a_client(client):
         assert max(pool.map(one, range(32))) < 2e-8
 
 
+def in_child(work):
+    """What `work`, or its error, says in a forked process."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.write(write, work().encode())
+        except BaseException as error:
+            os.write(write, str(error).encode()[:4000])
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, 'rb') as pipe:
+        said = pipe.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
 def test_a_forked_process_connects_anew(client):
     a = poisson(12)
     b = right_hand_side(a)
     system = client.system(a)
     expected = system.solve(b).x
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            os.write(write, b'ok' if np.allclose(system.solve(b, timeout=60).x, expected) else b'other')
-        except BaseException as error:
-            os.write(write, repr(error).encode()[:4000])
-        finally:
-            os._exit(0)
-    os.close(write)
-    with os.fdopen(read, 'rb') as pipe:
-        answer = pipe.read()
-    os.waitpid(child, 0)
-    assert answer == b'ok'
+    assert in_child(lambda: 'ok' if np.allclose(system.solve(b, timeout=60).x, expected) else 'other') == 'ok'
     assert np.allclose(system.solve(b).x, expected)  # nor did the child end the parent's
 
 
@@ -238,23 +243,8 @@ def test_a_process_forked_during_a_call_refuses(client):
     answers = []
 
     def fork_once(_):
-        if answers:
-            return
-        answers.append('')
-        read, write = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                client.solve(a, right_hand_side(a), timeout=60)
-                os.write(write, b'solved')
-            except BaseException as error:
-                os.write(write, str(error).encode()[:4000])
-            finally:
-                os._exit(0)
-        os.close(write)
-        with os.fdopen(read, 'rb') as pipe:
-            answers[0] = pipe.read().decode()
-        os.waitpid(child, 0)
+        if not answers:
+            answers.append(in_child(lambda: client.solve(a, right_hand_side(a), timeout=60).reason))
     assert residual(a, client.solve(a, right_hand_side(a), callback=fork_once).x, right_hand_side(a)) < 2e-8
     assert 'FORKED_DURING_CALL' in answers[0] and 'fork between calls' in answers[0]
 
@@ -263,16 +253,10 @@ def test_forks_beside_calls_that_have_just_ended(client):
     """Their threads are gone from gRPC before the fork."""
     a = poisson(12)
     b = right_hand_side(a)
-    for k in range(10):
+    for _ in range(10):
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             list(pool.map(lambda _: client.solve(a, b), range(4)))
-        child = os.fork()
-        if child == 0:
-            try:
-                os._exit(0 if client.solve(a, b, timeout=60).converged else 1)
-            finally:
-                os._exit(2)
-        assert os.waitpid(child, 0)[1] == 0
+        assert in_child(lambda: str(client.solve(a, b, timeout=60).converged)) == 'True'
         assert client.solve(a, b).converged
 
 

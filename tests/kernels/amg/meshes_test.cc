@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -82,6 +81,19 @@ Element ElementOf(const Mesh& mesh, const Triangle& t) {
           {(a[0] + b[0] + c[0]) / 3, (a[1] + b[1] + c[1]) / 3}};
 }
 
+// visit(row, column, gradient of the row's, of the column's) for each pair of unknowns of a
+// triangle.
+template <class Visit>
+void ForPairs(const Mesh& mesh, const Triangle& t, const Element& e, const Visit& visit) {
+  for (size_t i = 0; i < 3; ++i) {
+    for (size_t j = 0; j < 3; ++j) {
+      const int64_t row = mesh.unknown[static_cast<size_t>(t[i])],
+                    column = mesh.unknown[static_cast<size_t>(t[j])];
+      if (row >= 0 && column >= 0) visit(row, column, e.gradient[i], e.gradient[j]);
+    }
+  }
+}
+
 // Sums terms; both halves of a symmetric matrix get the same bits, as terms come in the same order.
 class Assembly {
  public:
@@ -119,18 +131,12 @@ CscMatrix Scalar(Kind kind, const Mesh& mesh, oracle::Random& random) {
     if (kind == Kind::kConvection) flow = {40 * (0.5 - e.centre[1]), 40 * (e.centre[0] - 0.5)};
     const double speed = std::hypot(flow[0], flow[1]);
     const double upwind = speed > 0 ? std::sqrt(2 * e.area) / (2 * speed) : 0;
-    for (size_t i = 0; i < 3; ++i) {
-      for (size_t j = 0; j < 3; ++j) {
-        const int64_t row = mesh.unknown[static_cast<size_t>(t[i])],
-                      column = mesh.unknown[static_cast<size_t>(t[j])];
-        if (row < 0 || column < 0) continue;
-        const Point &gi = e.gradient[i], &gj = e.gradient[j];
-        const double along = flow[0] * gj[0] + flow[1] * gj[1];
-        const double across = flow[0] * gi[0] + flow[1] * gi[1];
-        a.Add(row, column,
-              e.area * (k * (gi[0] * gj[0] + gi[1] * gj[1]) + along / 3 + upwind * along * across));
-      }
-    }
+    ForPairs(mesh, t, e, [&](int64_t row, int64_t column, const Point& gi, const Point& gj) {
+      const double along = flow[0] * gj[0] + flow[1] * gj[1];
+      const double across = flow[0] * gi[0] + flow[1] * gi[1];
+      a.Add(row, column,
+            e.area * (k * (gi[0] * gj[0] + gi[1] * gj[1]) + along / 3 + upwind * along * across));
+    });
   }
   return a.Finish();
 }
@@ -146,22 +152,16 @@ Body PlaneStrain(const Mesh& mesh, oracle::Random& random) {
     const Element e = ElementOf(mesh, t);
     const double young = std::exp(random.Uniform(-1.0, 1.0));
     const double lambda = young * 0.3 / (1.3 * 0.4), mu = young / 2.6;
-    for (size_t i = 0; i < 3; ++i) {
-      for (size_t j = 0; j < 3; ++j) {
-        const int64_t row = mesh.unknown[static_cast<size_t>(t[i])],
-                      column = mesh.unknown[static_cast<size_t>(t[j])];
-        if (row < 0 || column < 0) continue;
-        const Point &gi = e.gradient[i], &gj = e.gradient[j];
-        const double dot = gi[0] * gj[0] + gi[1] * gj[1];
-        for (size_t p = 0; p < 2; ++p) {
-          for (size_t q = 0; q < 2; ++q) {
-            a.Add(2 * row + static_cast<int64_t>(p), 2 * column + static_cast<int64_t>(q),
-                  e.area * (lambda * (gi[p] * gj[q]) + mu * (gi[q] * gj[p]) +
-                            (p == q ? mu * dot : 0.0)));
-          }
+    ForPairs(mesh, t, e, [&](int64_t row, int64_t column, const Point& gi, const Point& gj) {
+      const double dot = gi[0] * gj[0] + gi[1] * gj[1];
+      for (size_t p = 0; p < 2; ++p) {
+        for (size_t q = 0; q < 2; ++q) {
+          a.Add(2 * row + static_cast<int64_t>(p), 2 * column + static_cast<int64_t>(q),
+                e.area *
+                    (lambda * (gi[p] * gj[q]) + mu * (gi[q] * gj[p]) + (p == q ? mu * dot : 0.0)));
         }
       }
-    }
+    });
   }
   Body body{a.Finish(), std::vector<double>(static_cast<size_t>(2 * mesh.unknowns))};
   for (size_t node = 0; node < mesh.points.size(); ++node) {
