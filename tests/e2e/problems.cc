@@ -94,18 +94,21 @@ double RelativeResidual(const CscMatrix& a, std::span<const double> x, std::span
 }
 
 double InverseResidual(const CscMatrix& a, const CscMatrix& m) {
-  std::vector<double> column(static_cast<size_t>(a.n));
+  std::vector<double> column(static_cast<size_t>(a.n));  // zeros between columns of M
   double sum = 0;
   for (int64_t k = 0; k < m.n; ++k) {
-    std::fill(column.begin(), column.end(), 0.0);
-    column[static_cast<size_t>(k)] = -1;
-    for (int64_t p = m.col_ptr[k]; p < m.col_ptr[k + 1]; ++p) {
-      const int64_t j = m.row_idx[p];
-      for (int64_t q = a.col_ptr[j]; q < a.col_ptr[j + 1]; ++q) {
-        column[static_cast<size_t>(a.row_idx[q])] += a.values[q] * m.values[p];
+    const auto each = [&](auto visit) {
+      for (int64_t p = m.col_ptr[k]; p < m.col_ptr[k + 1]; ++p) {
+        const int64_t j = m.row_idx[p];
+        for (int64_t q = a.col_ptr[j]; q < a.col_ptr[j + 1]; ++q) {
+          visit(column[static_cast<size_t>(a.row_idx[q])], a.values[q] * m.values[p]);
+        }
       }
-    }
-    for (const double value : column) sum += value * value;
+    };
+    column[static_cast<size_t>(k)] = -1;
+    each([](double& at, double product) { at += product; });
+    sum += std::pow(std::exchange(column[static_cast<size_t>(k)], 0), 2);
+    each([&](double& at, double) { sum += std::pow(std::exchange(at, 0), 2); });
   }
   return std::sqrt(sum);
 }
