@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -13,8 +14,10 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kSingular =
-    1e-12;  // of what elimination began with; Galerkin products leave some 1e-14
+constexpr double kSingular = 1e-12;  // of what elimination began with
+// What Galerkin products leave of a zero, for each row: at most 0.7 ε of Neumann problems on 24³ to
+// 160³ nodes, whose own diagonal falls by 60 meanwhile; nothing that is regular comes under 1e9 ε.
+constexpr double kRounding = 64 * std::numeric_limits<double>::epsilon();
 constexpr int64_t kRowsAtOnce = 32;
 constexpr int64_t kSerialWork = 1 << 16;  // elements that one thread is as quick with
 
@@ -45,7 +48,9 @@ class Inverter {
       for (int64_t i = 0; i < n_; ++i) {
         if (!done_[Z(i)] && (k < 0 || left(i) > left(k))) k = i;
       }
-      if (!(left(k) > kSingular)) break;  // and so are all others
+      if (!(left(k) > kSingular && std::fabs(At(k, k)) > kRounding * static_cast<double>(n_))) {
+        break;  // and so are all others
+      }
       Eliminate(k);
     }
     return StopReason::kNone;

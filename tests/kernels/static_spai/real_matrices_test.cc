@@ -15,7 +15,7 @@ namespace spaid::kernels {
 namespace {
 
 // QR beyond this would take long; a sample of the columns is tested then.
-constexpr double kMaxQrFlops = 30e9;
+constexpr double kMaxQrFlops = 6e9;
 
 // Every `step`-th column of (E + |A|)^power whole, the others with the diagonal only.
 Pattern Sample(const CscMatrix& a, int power, int64_t step) {
