@@ -12,7 +12,7 @@ BY_HAND = {'none': ['--engine=none'], 'jacobi': ['--engine=jacobi'], 'static-spa
            'dynamic-spai': ['--engine=dynamic-spai'],
            'dynamic-spai 20': ['--engine=dynamic-spai', '--column-tol=0.1', '--max-steps=20', '--method=gmres',
                                '--restart=200'],
-           'fsai': ['--engine=fsai'], 'afsai': ['--engine=afsai']}
+           'fsai': ['--engine=fsai'], 'afsai': ['--engine=afsai'], 'amg': ['--engine=amg']}
 SETS = ['real', 'scrambled', 'gallery', 'mesh']
 WITHIN, GOALS = 1.3, {'solved': 95, 'within': 80, 'worst': 3}
 

@@ -26,6 +26,11 @@ bool MayBePositive(const Diagnosis& d) {
   return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
 }
 
+// Of one sign, with which multigrid turns A.
+bool MayBeNegative(const Diagnosis& d, int64_t n) {
+  return d.numerically_symmetric && d.negative_diagonal.count == n;
+}
+
 PlannedRung Fsai(RungKind kind, Method method) {
   PlannedRung c;
   c.kind = kind;
@@ -127,8 +132,10 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   if (ForSymmetric(asked)) return rungs;
   const int64_t restart = std::max(c.options.restart, kRestart);
   const Method method = free ? Method::kGmres : asked;
-  if (!c.diagnosis.numerically_symmetric && MayTryAmg(c)) {
-    rungs.push_back(Amg(free ? Method::kBicgstab : asked));
+  if ((!c.diagnosis.numerically_symmetric || MayBeNegative(c.diagnosis, c.a.n_cols)) &&
+      MayTryAmg(c)) {
+    // Before MINRES: an iteration of it is one of CG.
+    rungs.insert(rungs.begin(), Amg(free ? Method::kBicgstab : asked));
   }
   rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
   rungs.push_back(

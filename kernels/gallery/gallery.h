@@ -47,9 +47,14 @@ enum class Rounding {
 // −Δ + v·∇ on the unit cube, 7 points, m³ interior nodes, Dirichlet, scaled by h² (h = 1/(m+1)),
 // first-order upwind; v = speed (sin πx cos πy, −cos πx sin πy, ½ sin πz).
 Matrix ConvectionDiffusion3d(int64_t m, double speed);
-// −∇·(k∇) on m³ nodes, 7 points, Dirichlet, k constant on blocks of `block`³ nodes: 10^(decades u)
-// with u seeded uniform in [0, 1), the harmonic mean of both nodes' between them.
-Matrix Jumps3d(int64_t m, int64_t block, double decades, uint64_t seed = 1);
+enum class Boundary {
+  kDirichlet,
+  kNeumann,  // the matrix is singular: constants
+};
+// −∇·(k∇) on m³ nodes, 7 points, k constant on blocks of `block`³ nodes: 10^(decades u) with u
+// seeded uniform in [0, 1), the harmonic mean of both nodes' between them.
+Matrix Jumps3d(int64_t m, int64_t block, double decades, uint64_t seed = 1,
+               Boundary boundary = Boundary::kDirichlet);
 // −Δ + v·∇ on nx x ny nodes, 5 points, Dirichlet, scaled by h², first-order upwind; (px, py) is the
 // Péclet number of a cell.
 Matrix ConvectionDiffusion2d(int64_t nx, int64_t ny, double px, double py);

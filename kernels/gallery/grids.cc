@@ -49,7 +49,7 @@ Matrix ConvectionDiffusion3d(int64_t m, double speed) {
   return std::move(rows).ToCsc();
 }
 
-Matrix Jumps3d(int64_t m, int64_t block, double decades, uint64_t seed) {
+Matrix Jumps3d(int64_t m, int64_t block, double decades, uint64_t seed, Boundary boundary) {
   const int64_t n = m * m * m, blocks = (m + block - 1) / block;
   Uniform uniform(seed);
   std::vector<double> of_block(static_cast<size_t>(blocks * blocks * blocks));
@@ -69,7 +69,7 @@ Matrix Jumps3d(int64_t m, int64_t block, double decades, uint64_t seed) {
           const bool inside = std::min({i, j, k}) >= 0 && std::max({i, j, k}) < m;
           const double other = inside ? at(i, j, k) : own;
           const double mean = 2 * own * other / (own + other);
-          diagonal += mean;
+          if (inside || boundary == Boundary::kDirichlet) diagonal += mean;
           return inside ? mean : 0;
         };
         const std::array<double, 6> faces = {face(x, y, z - 1), face(x, y - 1, z),

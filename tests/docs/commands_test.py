@@ -45,8 +45,8 @@ NOT_RUN = {
 }
 
 # Sizes of gallery matrices that solve in milliseconds.
-SIZES = {'elasticity': 4, 'circuit': 300, 'random': 300, 'graph': 300, 'aniso': 16, 'badscale': 16,
-         'helmholtz': 16, 'stokes': 6}
+SIZES = {'elasticity': 4, 'varcoef': 6, 'neumann': 6, 'circuit': 300, 'random': 300, 'graph': 300, 'aniso': 16,
+         'badscale': 16, 'helmholtz': 16, 'stokes': 6}
 LOAD = {'--duration': '0.3', '--jobs': '20', '--rate': '20', '--warmup': '0.1', '--time-steps': '3'}
 QUICK = ('--address=127.0.0.1:0', '--ops-address=127.0.0.1:0', '--drain-grace=0s', '--devices=cpu')
 # Flags in inline code that belong to other programs.

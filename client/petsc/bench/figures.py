@@ -93,7 +93,8 @@ HYPRE = ('-pc_type hypre -pc_hypre_type boomeramg -pc_hypre_boomeramg_coarsen_ty
          '-pc_hypre_boomeramg_interp_type ext+i -pc_hypre_boomeramg_P_max 4')
 MULTIGRID = (('BoomerAMG', HYPRE),
              ('BoomerAMG, one aggressive level', f'{HYPRE} -pc_hypre_boomeramg_agg_nl 1'),
-             ('GAMG', '-pc_type gamg'))
+             # Else a second round would keep the first one's interpolation.
+             ('GAMG', '-pc_type gamg -pc_gamg_reuse_interpolation false'))
 
 
 def matrix_of(name, folder):

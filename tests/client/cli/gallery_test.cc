@@ -221,6 +221,42 @@ TEST(Gallery, HelmholtzIsIndefinite) {
   EXPECT_GT(a.values[0], 0);
 }
 
+// By hand on 2³ nodes, of one block: each has three neighbours, and three faces at the boundary.
+TEST(Gallery, NeumannLeavesOutTheBoundary) {
+  const CscMatrix flow = Make("varcoef", 2), closed = Make("neumann", 2);
+  EXPECT_EQ(closed.col_ptr, flow.col_ptr);
+  EXPECT_EQ(closed.row_idx, flow.row_idx);
+  const double k = -EntriesOf(flow).at({0, 1});
+  EXPECT_GT(k, 0);
+  for (const auto& [at, value] : EntriesOf(flow)) {
+    EXPECT_DOUBLE_EQ(value, at.first == at.second ? 6 * k : -k);
+  }
+  for (const auto& [at, value] : EntriesOf(closed)) {
+    EXPECT_DOUBLE_EQ(value, at.first == at.second ? 3 * k : -k);
+  }
+}
+
+TEST(Gallery, VarcoefSpansItsDecadesAndNeumannHasConstantsForItsNullSpace) {
+  const CscMatrix flow = Make("varcoef", 20), closed = Make("neumann", 20);
+  const Entries entries = EntriesOf(flow);
+  double low = INFINITY, high = 0;
+  for (int32_t i = 0; i < flow.n; ++i) {
+    const double diagonal = entries.at({i, i});
+    low = std::min(low, diagonal);
+    high = std::max(high, diagonal);
+  }
+  EXPECT_GT(high / low, 300);
+  for (int64_t j = 0; j < closed.n; ++j) {
+    double sum = 0, size = 0;
+    for (int64_t p = closed.col_ptr[static_cast<size_t>(j)];
+         p < closed.col_ptr[static_cast<size_t>(j) + 1]; ++p) {
+      sum += closed.values[static_cast<size_t>(p)];
+      size += std::abs(closed.values[static_cast<size_t>(p)]);
+    }
+    EXPECT_LE(std::abs(sum), 1e-14 * size) << j;
+  }
+}
+
 TEST(Gallery, BadScaleSpansItsDecadesAndUnscalesToPoisson) {
   const CscMatrix a = Make("badscale", 30);
   const Entries entries = EntriesOf(a);
