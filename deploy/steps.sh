@@ -36,7 +36,7 @@ step() {
 configure_preset() {
   local build=build/$1
   [ -f "$build/build.ninja" ] && return 0
-  # Where CI has no GPU, device code has to compile and never runs: fast, not fast code.
+  # Device code has to compile where CI has no GPU, and never runs there: fast, not fast code.
   if [ "${CI:-}" = true ] && ! gpu_answers && nvcc_knows --Ofast-compile; then
     CUDAFLAGS="${CUDAFLAGS:-} -Ofc=max" cmake --preset "$1"
   else

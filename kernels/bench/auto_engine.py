@@ -27,7 +27,8 @@ import tempfile
 
 WITHIN = 1.2
 GALLERY = ['poisson:12', 'poisson:24', 'poisson:40', 'p27:10', 'p27:20', 'p27:32', 'convdiff:12', 'convdiff:24',
-           'convdiff:40', 'varcoef:24', 'neumann:24', 'aniso:40', 'aniso:100', 'aniso:200', 'elasticity:5', 'elasticity:8', 'elasticity:12',
+           'convdiff:40', 'varcoef:24', 'neumann:24', 'aniso:40', 'aniso:100', 'aniso:200', 'elasticity:5', 'elasticity:8',
+           'elasticity:12',
            'circuit:1000', 'circuit:5000', 'circuit:20000', 'helmholtz:30', 'helmholtz:60', 'stokes:15', 'stokes:40',
            'random:1000', 'random:5000', 'graph:2000', 'graph:20000', 'badscale:30', 'badscale:100', 'badscale:200']
 GPU_GALLERY = ['poisson:64', 'poisson:100', 'poisson:128', 'p27:50', 'p27:100', 'convdiff:50', 'convdiff:100', 'aniso:400',

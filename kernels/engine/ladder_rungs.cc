@@ -26,7 +26,7 @@ bool MayBePositive(const Diagnosis& d) {
   return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
 }
 
-// Of one sign, with which multigrid turns A.
+// Whether A may be negative definite; multigrid turns its sign.
 bool MayBeNegative(const Diagnosis& d, int64_t n) {
   return d.numerically_symmetric && d.negative_diagonal.count == n;
 }

@@ -76,6 +76,17 @@ TEST(CoarseInverse, LeavesOutWhatIsSingular) {
   }
 }
 
+// A part without a boundary that became one unknown: nothing but rounding is left of its diagonal.
+TEST(CoarseInverse, LeavesOutAnUnknownOfRoundingAlone) {
+  const CscMatrix a = oracle::FromRows({{1, 0.5, 0}, {0.5, 1, 0}, {0, 0, 1e-16}});
+  const auto inverse = InvertCoarse(a, true, Threads(1));
+  ASSERT_TRUE(inverse.ok()) << inverse.status().message();
+  EXPECT_EQ(inverse->singular_pivots, 1);
+  const std::vector<double> expected = {4.0 / 3, -2.0 / 3, 0, -2.0 / 3, 4.0 / 3, 0, 0, 0, 0};
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(inverse->rows[i], expected[i], 1e-15) << i;
+}
+
 TEST(CoarseInverse, SameBitsForAnyNumberOfThreads) {
   const CscMatrix a = oracle::Laplacian2d(20, 18);
   const auto one = InvertCoarse(a, true, Threads(1)), five = InvertCoarse(a, true, Threads(5));
