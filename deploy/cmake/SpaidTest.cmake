@@ -1,5 +1,5 @@
 # spaid_add_test(NAME SOURCES a.cc ... [DEPS target ...] LABELS label ... [TIMEOUT seconds]
-# [PREFIX text]): one GoogleTest program in <build>/bin, its tests known to ctest one by one under the
+# [PREFIX text] [HEADERS headers]): one GoogleTest program in <build>/bin, its tests known to ctest one by one under the
 # labels, with the prefix before their names: labels go by names, so that no two programs of a folder
 # may have the same. A test that takes minutes gets its own program and a TIMEOUT. Tests run in
 # <build>/tests-work, never in the source tree.
@@ -19,7 +19,7 @@ function(spaid_skipped_test name reason)
 endfunction()
 
 function(spaid_add_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX" "SOURCES;DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT;PREFIX;HEADERS" "SOURCES;DEPS;LABELS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_SOURCES OR NOT ARG_LABELS)
     message(FATAL_ERROR "spaid_add_test(${name}): wants SOURCES and LABELS; got: ${ARGN}")
   endif()
@@ -28,6 +28,10 @@ function(spaid_add_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   spaid_our_code(${name})
+  if(NOT ARG_HEADERS)
+    set(ARG_HEADERS spaid_test_headers)
+  endif()
+  spaid_use_headers(${name} ${ARG_HEADERS})
   spaid_add_test_runs(${name} "${ARG_PREFIX}" LABELS ${ARG_LABELS} TIMEOUT ${ARG_TIMEOUT})
 endfunction()
 

@@ -338,15 +338,7 @@ void SortAll(Context& context, const PatternRef& a, int64_t nnz, const double* v
     CheckLaunch("ColumnOfEntryKernel");
     int bits = 1;
     while (bits < 31 && a.n - 1 >> bits != 0) ++bits;
-    size_t bytes = 0;
-    const auto sort = [&](void* scratch) {
-      Check(cub::DeviceRadixSort::SortPairs(scratch, bytes, a.row_idx, rows.get(), columns.get(),
-                                            to.cols.get(), nnz, 0, bits, context.stream),
-            "cub::DeviceRadixSort");
-    };
-    sort(nullptr);
-    const Buffer<char> scratch(context, static_cast<int64_t>(bytes));
-    sort(scratch.get());
+    Sort(context, a.row_idx, rows.get(), columns.get(), to.cols.get(), nnz, bits);
   }
   if (values == nullptr) return;
   to.values = Buffer<Value>(context, nnz);

@@ -452,7 +452,7 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
       groups, n_structures, plan.structures.get(), plan.tables.get(), representative, uses.get(),
       std::min(context.variants.lane_columns, kMaxLaneColumns), size.get(), ids.get(), sizes.get());
   CheckLaunch("ChooseLanesKernel");
-  Sort(context, size, sorted_size, ids, by_size, n_structures, 4);
+  Sort(context, size.get(), sorted_size.get(), ids.get(), by_size.get(), n_structures, 4);
   const LaneSizes found = Read(context, sizes, 0);
   for (int n2 = 0; n2 <= kMaxLaneColumns; ++n2) {
     plan.lane_size_begin[n2 + 1] = plan.lane_size_begin[n2] + found.structures[n2];
@@ -483,7 +483,7 @@ void OrderGroups(Context& context, const Matrix& a, const GroupRef& groups,
   CheckLaunch("ClassifyKernel");
   int bits = 1;
   while ((int64_t{1} << bits) < int64_t{lanes} + kClasses) ++bits;
-  Sort(context, keys, sorted, ids, plan.order, n_groups, bits);
+  Sort(context, keys.get(), sorted.get(), ids.get(), plan.order.get(), n_groups, bits);
   int32_t in_class[kClasses + 1];
   counts.CopyOut(in_class, kClasses + 1);
   large.CopyOut(&plan.large, 1);

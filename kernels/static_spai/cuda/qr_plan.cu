@@ -156,7 +156,8 @@ QrPlan MakeQrPlan(Context& context, const StaticSpaiPlan& plan, const uint8_t* f
   MeasureKernel<<<(n_groups + kThreads - 1) / kThreads, kThreads, 0, context.stream>>>(
       InputOf(plan, flags), keys.get(), qr.natural.get(), buffer.get());
   CheckLaunch("MeasureKernel");
-  Sort(context, keys, sorted, qr.natural, qr.order, n_groups, 5 + kChunkBits + kColumnBits);
+  Sort(context, keys.get(), sorted.get(), qr.natural.get(), qr.order.get(), n_groups,
+       5 + kChunkBits + kColumnBits);
   static_assert(kBuckets < 1 << 5);
   const auto figures = Read(context, buffer, 0);
   for (int b = 0; b < kBuckets; ++b) {
