@@ -68,6 +68,27 @@ async def test_tokens_name_the_tenant(folder, monkeypatch):
             assert (caught.value.code, caught.value.reason) == (spaid.Code.UNAUTHENTICATED, reason)
 
 
+@pytest.mark.asyncio
+async def test_administrators_see_the_jobs_of_all(folder):
+    (folder / 'admins').write_text('token-of-root-0123456789 root\n')
+    (folder / 'admins').chmod(0o400)
+    with running(f'--tokens={folder}/tokens', f'--admin-tokens={folder}/admins') as address:
+        with spaid.Client(address, token='token-of-alice-0123456789') as alice:
+            alice.solve(poisson(5), np.ones(25))
+            mine = alice.jobs()
+            assert len(mine) == 1 and mine[0].tenant == ''
+            with pytest.raises(spaid.SpaidError) as caught:
+                alice.jobs(all_tenants=True)
+            assert (caught.value.code, caught.value.reason) == (spaid.Code.PERMISSION_DENIED, 'NOT_ADMINISTRATOR')
+        with spaid.Client(address, token='token-of-root-0123456789') as root:
+            assert root.server_info().administrator
+            assert root.jobs() == []
+            assert [(job.name, job.tenant) for job in root.jobs('succeeded', all_tenants=True)] == [
+                (mine[0].name, 'alice')]
+        async with spaid.aio.Client(address, token='token-of-root-0123456789') as client:
+            assert len(await client.jobs(all_tenants=True)) == 1
+
+
 def test_a_tenant_by_name():
     with running('--trust-tenant-header') as address, spaid.Client(address, tenant='dave') as client:
         assert client.server_info().tenant == 'dave'

@@ -196,6 +196,8 @@ def fetch(call: Call, handle: str) -> Procedure[Preconditioner | Multigrid]:
     return (yield from operator(call, csc, info, info.build_timings))
 
 
-def jobs(call: Call, state: str) -> Procedure[list[JobInfo]]:
-    filters = {'state': _options.enum_value('spaid.v1.JobState', state, 'state')} if state else {}
+def jobs(call: Call, state: str, all_tenants: bool) -> Procedure[list[JobInfo]]:
+    filters: dict[str, Any] = {'all_tenants': all_tenants}
+    if state:
+        filters['state'] = _options.enum_value('spaid.v1.JobState', state, 'state')
     return (yield from _procedures.listed(call, 'Jobs', **filters))

@@ -141,10 +141,11 @@ class Client:
         """A job by its name; does not ask the server."""
         return Job(self, name)
 
-    async def jobs(self, state: str = '', *, timeout: float | None = None) -> list[JobInfo]:
+    async def jobs(self, state: str = '', *, all_tenants: bool = False,
+                   timeout: float | None = None) -> list[JobInfo]:
         """As spaid.Client.jobs."""
         call = self._call(timeout)
-        return await self._run(call, _requests.jobs(call, state))
+        return await self._run(call, _requests.jobs(call, state, all_tenants))
 
 
 class System:

@@ -160,11 +160,12 @@ class Client:
         """A job by its name; does not ask the server."""
         return Job(self, name)
 
-    def jobs(self, state: str = '', *, timeout: float | None = None) -> list[JobInfo]:
+    def jobs(self, state: str = '', *, all_tenants: bool = False, timeout: float | None = None) -> list[JobInfo]:
         """The tenant's jobs, newest first; state: only those that are 'queued', 'running', 'succeeded', 'failed' or
-        'cancelled'."""
+        'cancelled'. all_tenants: everybody's, with their `tenant`, for a client whose token, or certificate, is an
+        administrator's; else SpaidError/NOT_ADMINISTRATOR."""
         call = self._call(timeout)
-        return self._run(call, _requests.jobs(call, state))
+        return self._run(call, _requests.jobs(call, state, all_tenants))
 
 
 class System:
