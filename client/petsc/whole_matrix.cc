@@ -96,7 +96,11 @@ PetscErrorCode WholeMatrix::Set(Mat a, PetscReal max_bytes) {
   } else {
     PetscCall(MatConvert(a, size == 1 ? MATSEQAIJ : MATMPIAIJ, MAT_INITIAL_MATRIX, &aij));
   }
-  if (size == 1) {
+  if (size == 1 && again && !is_aij) {
+    // The pattern that is borrowed stays where it is.
+    PetscCall(MatCopy(aij, whole_, SAME_NONZERO_PATTERN));
+    PetscCall(MatDestroy(&aij));
+  } else if (size == 1) {
     PetscCall(MatDestroy(&whole_));
     whole_ = aij;
   } else {

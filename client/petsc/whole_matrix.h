@@ -27,7 +27,8 @@ class WholeMatrix {
   PetscErrorCode Set(Mat a, PetscReal max_bytes);
   PetscErrorCode Reset();
 
-  // Rank 0: the rows, which live until the next Set, or until the Mat is changed.
+  // Rank 0: the rows, which live until the Mat is changed, or until the next Set; their pattern
+  // until one that finds more than other values.
   const CscView& view() const { return view_; }
 
  private:

@@ -34,7 +34,7 @@ if(SPAID_SANITIZE)
 endif()
 
 # Up to a sixth of a compilation was g++ collecting its garbage in the 128 MiB that it allows itself.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_BUILD_TYPE STREQUAL "Release")
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-heapsize=400000>)
 endif()
 
