@@ -82,7 +82,7 @@ endfunction()
 
 # Compiles the target's files with those headers.
 function(spaid_use_headers target headers)
-  if(TARGET ${headers})
+  if(TARGET "${headers}")
     target_precompile_headers(${target} REUSE_FROM ${headers})
   endif()
 endfunction()

@@ -2,13 +2,13 @@
 // one and by two threads, by the processor's and the wall's clock, iterations and bytes; a line of
 // CSV for each problem on standard output. On a shared machine trust the processor's of one thread.
 //
-//   spaid_amg_times [rounds=7] [node=0] [smoother=0] [strength=0.25] [only=NAME] [FILE...]
+//   spaid_amg_times [rounds=7] [only=NAME] [OPTION=NUMBER...] [FILE...]
 //
 // Without files (matrix_file.h) on the five problems of the tables. b = A x with a seeded random x
 // in [-1, 1], x0 = 0, relative residual 1e-7, CG where A is symmetric, else BiCGSTAB. Build,
 // rebuild, solve and both thread counts alternate; each figure is a median of so many rounds.
-// `only`: the one problem whose name begins so. `node`: unknowns of a node (0: found out),
-// `smoother` the number of a SmootherKind, `strength` the threshold, of all.
+// `only`: the one problem whose name begins so. Options are those of AmgOptions by the names that
+// clients know, choices by their numbers.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -19,6 +19,7 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -118,6 +119,18 @@ void Measure(const std::string& name, const CscMatrix& a, const AmgOptions& opti
   std::fflush(stdout);
 }
 
+// Sets the option that `given` names, "name=number". False: it names none.
+bool SetOption(std::string_view given, AmgOptions* options) {
+  bool found = false;
+  AmgOptions::Fields(*options, [&](std::string_view name, auto& field, const auto&) {
+    if (!given.starts_with(name) || !given.substr(name.size()).starts_with("=")) return;
+    const std::string number(given.substr(name.size() + 1));
+    field = static_cast<std::remove_reference_t<decltype(field)>>(std::atof(number.c_str()));
+    found = true;
+  });
+  return found;
+}
+
 int Main(int argc, char** argv) {
   KeepFreedMemory();  // as the daemon does
   int rounds = 7;
@@ -129,15 +142,9 @@ int Main(int argc, char** argv) {
     const auto number = [&](size_t prefix) { return std::atoi(argv[k] + prefix); };
     if (given.starts_with("rounds=")) {
       rounds = std::max(1, number(7));
-    } else if (given.starts_with("node=")) {
-      options.block_size = number(5);
-    } else if (given.starts_with("smoother=")) {
-      options.smoother = static_cast<SmootherKind>(number(9));
-    } else if (given.starts_with("strength=")) {
-      options.strength_threshold = std::atof(argv[k] + 9);
     } else if (given.starts_with("only=")) {
       only = given.substr(5);
-    } else {
+    } else if (!SetOption(given, &options)) {
       files.emplace_back(given);
     }
   }
