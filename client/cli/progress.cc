@@ -72,12 +72,13 @@ void ProgressReporter::Report(const Progress& p) {
       break;
     case Progress::Kind::kStage: {
       const std::string name(Name(p.stage));
-      const bool solve = p.stage == Stage::kSolve;
-      const char* unit = solve ? " right-hand sides" : " columns";
+      // Builds count columns, rows or levels: which, their engine knows, and AUTO's may be any.
+      const std::string total =
+          FormatCount(p.total) + (p.stage == Stage::kSolve ? " right-hand sides" : "");
       Show(name,
-           mode_ == Mode::kLines
-               ? name + (p.total > 0 ? ", " + FormatCount(p.total) + unit : "")
-               : name + "  " + FormatCount(p.done) + " of " + FormatCount(p.total) + unit,
+           mode_ != Mode::kLines ? name + "  " + FormatCount(p.done) + " of " + total
+           : p.stage == Stage::kSolve && p.total > 0 ? name + ", " + total
+                                                     : name,
            fraction);
       break;
     }

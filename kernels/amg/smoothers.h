@@ -35,8 +35,8 @@ struct KeptSmoother {
   KeptTranspose transpose;  // of G
 };
 
-// The kind that kAuto is, by beta = max_i Σ_j |a_ij| / |a_ii|: kL1Jacobi up to 3; over it
-// kStaticSpai where A is not symmetric, else kChebyshev up to 8, kAfsai beyond.
+// The kind that kAuto is, by beta = max_i Σ_j |a_ij| / |a_ii|: kL1Jacobi up to 3; over it kAfsai
+// where A is symmetric, else kStaticSpai.
 SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta);
 
 // `a_rows` by rows; `symmetric` with a positive diagonal. Sources: l1-Jacobi: Baker, Falgout,

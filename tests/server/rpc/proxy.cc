@@ -23,7 +23,7 @@ sockaddr_in Loopback(int port) {
 }
 
 // False: one side has closed.
-bool Pass(int from, int to) {
+bool PassOn(int from, int to) {
   std::array<char, 16384> buffer;
   const ssize_t got = recv(from, buffer.data(), buffer.size(), 0);
   for (ssize_t sent = 0; sent < got;) {
@@ -86,8 +86,8 @@ void Proxy::Forward(int client, int target_port) {
   bool open = true;
   while (open && !stop_ && !freeze_ && !cut_) {
     if (poll(both.data(), both.size(), kPollMs) <= 0) continue;
-    if (both[0].revents != 0) open = Pass(client, server);
-    if (open && both[1].revents != 0) open = Pass(server, client);
+    if (both[0].revents != 0) open = PassOn(client, server);
+    if (open && both[1].revents != 0) open = PassOn(server, client);
   }
   if (freeze_) {
     frozen_ = true;
