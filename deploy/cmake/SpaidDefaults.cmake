@@ -62,8 +62,8 @@ function(spaid_our_code target)
 endfunction()
 
 # spaid_headers(NAME [EXECUTABLES] [DEPS target ...] HEADERS header ...): headers that a release compiles once for all
-# libraries, or executables, that name them below. Most of a file's compilation is the reading of gRPC, protobuf and GoogleTest. Other builds read them
-# in each file, which finds the includes that one lacks.
+# libraries, or executables, that name them below. Most of a file's compilation is the reading of gRPC, protobuf and
+# GoogleTest. Other builds read them in each file, which finds the includes that one lacks.
 function(spaid_headers name)
   cmake_parse_arguments(ARG "EXECUTABLES" "" "DEPS;HEADERS" ${ARGN})
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Release")
