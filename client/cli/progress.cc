@@ -72,14 +72,16 @@ void ProgressReporter::Report(const Progress& p) {
       break;
     case Progress::Kind::kStage: {
       const std::string name(Name(p.stage));
-      // Builds count columns, rows or levels: which, their engine knows, and AUTO's may be any.
-      const std::string total =
-          FormatCount(p.total) + (p.stage == Stage::kSolve ? " right-hand sides" : "");
-      Show(name,
-           mode_ != Mode::kLines ? name + "  " + FormatCount(p.done) + " of " + total
-           : p.stage == Stage::kSolve && p.total > 0 ? name + ", " + total
-                                                     : name,
-           fraction);
+      const bool solve = p.stage == Stage::kSolve;
+      // A build counts columns, rows or levels: which, its engine knows, and AUTO's may be any.
+      const std::string total = FormatCount(p.total) + (solve ? " right-hand sides" : "");
+      std::string text = name;
+      if (mode_ != Mode::kLines) {
+        text += "  " + FormatCount(p.done) + " of " + total;
+      } else if (solve && p.total > 0) {
+        text += ", " + total;
+      }
+      Show(name, text, fraction);
       break;
     }
     case Progress::Kind::kResiduals: {

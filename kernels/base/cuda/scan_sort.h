@@ -7,11 +7,13 @@
 
 namespace spaid::cuda {
 
-// Exclusive sums of the first `count` values, in place.
+// Exclusive sums of the first `count` values, in place; T: int32_t, int64_t. Like Sort, it is
+// queued on the context's stream, throws Failure, and is as thread-safe as the context.
 template <class T>
 void Scan(Context& context, const Buffer<T>& values, int64_t count);
 
-// Stable, ascending, by the low `bits` of the keys.
+// Sorts `count` keys with their values, all device arrays, into others: stable, ascending, by the
+// low `bits` of the keys. Key and Count: uint8_t or uint32_t and int32_t, int32_t and int64_t.
 template <class Key, class Count>
 void Sort(Context& context, const Key* keys, Key* sorted_keys, const int32_t* values,
           int32_t* sorted_values, Count count, int bits);
