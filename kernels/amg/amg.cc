@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <set>
 #include <string>
 #include <utility>
@@ -203,17 +204,20 @@ class Builder {
     if (!ap.ok()) return ap.status();
     auto r = Transpose(p, kept.r, step_);
     if (!r.ok()) return r.status();
-    return Coarse(*std::move(r), *ap, std::move(p), kept, level);
+    const int64_t any = std::numeric_limits<int64_t>::max();
+    return Coarse(any, *std::move(r), *ap, std::move(p), kept, level).status();
   }
 
-  Status Coarse(SharedMatrix r, const SharedMatrix& ap, SharedMatrix p, AmgPlan::Level& kept,
-                AmgLevel* level) {
-    auto coarse = Multiply(r, ap, kept.coarse, step_);
+  // False: A_c would have more entries than that.
+  Result<bool> Coarse(int64_t most_entries, SharedMatrix r, const SharedMatrix& ap, SharedMatrix p,
+                      AmgPlan::Level& kept, AmgLevel* level) {
+    auto coarse = MultiplyUpTo(most_entries, r, ap, kept.coarse, step_);
     if (!coarse.ok()) return coarse.status();
+    if (coarse->pattern == nullptr) return false;
     coarse_ = FillEmptyRows(*std::move(coarse), kept.filled);
     level->p = std::move(p);
     level->r = std::move(r);
-    return {};
+    return true;
   }
 
   // The same with the smoothed P, where that does not let A grow too much.
@@ -235,15 +239,12 @@ class Builder {
     of_r = {};
     auto ap = Multiply(rows, p, kept.ap, step_, RowOrder::kAsFound);
     if (!ap.ok()) return ap.status();
-    auto grows = Grows(CscView(*r), CscView(*ap), rows.nnz());
-    if (!grows.ok()) return grows.status();
-    if (*grows) {
-      kept.guarded = true;
-      kept.right = kept.left = {};
-      kept.mirror = nullptr;
-      return Galerkin(rows, tentative.p, kept, level);
-    }
-    return Coarse(*std::move(r), *ap, std::move(p), kept, level);
+    auto made = Coarse(MostCoarse(rows.nnz()), *std::move(r), *ap, std::move(p), kept, level);
+    if (!made.ok() || *made) return made.status();
+    kept.guarded = true;
+    kept.right = kept.left = {};
+    kept.mirror = nullptr;
+    return Galerkin(rows, tentative.p, kept, level);
   }
 
   // Aᵀ, of which the first level has its columns.
@@ -273,12 +274,10 @@ class Builder {
     return SmoothProlongation(std::move(filtered), tentative, kept.p, step_);
   }
 
-  // Whether A_c would have more entries than max_growth allows; of other values that is known.
-  Result<bool> Grows(const PatternView& r, const PatternView& ap, int64_t nnz) const {
-    if (from_ != nullptr) return false;
-    auto entries = CountProduct(r, ap, step_);
-    if (!entries.ok()) return entries.status();
-    return static_cast<double>(*entries) > options_.max_growth * static_cast<double>(nnz);
+  // Entries of A_c that max_growth allows beside those of A; of other values they are known.
+  int64_t MostCoarse(int64_t nnz) const {
+    if (from_ != nullptr) return std::numeric_limits<int64_t>::max();
+    return static_cast<int64_t>(options_.max_growth * static_cast<double>(nnz));
   }
 
   Result<AmgResult> Finish(SharedMatrix rows, UnitScaled scaled) {

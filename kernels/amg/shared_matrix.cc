@@ -21,8 +21,9 @@ SharedMatrix Share(CscMatrix matrix) {
   return {.pattern = std::move(pattern), .values = std::move(matrix.values)};
 }
 
-Result<SharedMatrix> Multiply(const SharedMatrix& a, const SharedMatrix& b, KeptProduct& kept,
-                              const Context& context, RowOrder order) {
+Result<SharedMatrix> MultiplyUpTo(int64_t most_entries, const SharedMatrix& a,
+                                  const SharedMatrix& b, KeptProduct& kept, const Context& context,
+                                  RowOrder order) {
   return GuardMemory("a product of sparse matrices", [&]() -> Result<SharedMatrix> {
     if (kept.product != nullptr && kept.left == a.pattern && kept.right == b.pattern) {
       SharedMatrix made{.pattern = kept.product, .values = {}};
@@ -31,12 +32,18 @@ Result<SharedMatrix> Multiply(const SharedMatrix& a, const SharedMatrix& b, Kept
         return status;
       return made;
     }
-    auto product = Multiply(CscView(a), CscView(b), context, order);
+    auto product = MultiplyUpTo(most_entries, CscView(a), CscView(b), context, order);
     if (!product.ok()) return product.status();
-    SharedMatrix made = Share(*std::move(product));
+    if (!product->has_value()) return SharedMatrix();
+    SharedMatrix made = Share(**std::move(product));
     kept = {.left = a.pattern, .right = b.pattern, .product = made.pattern};
     return made;
   });
+}
+
+Result<SharedMatrix> Multiply(const SharedMatrix& a, const SharedMatrix& b, KeptProduct& kept,
+                              const Context& context, RowOrder order) {
+  return MultiplyUpTo(std::numeric_limits<int64_t>::max(), a, b, kept, context, order);
 }
 
 SharedMatrix FillEmptyRows(SharedMatrix a, KeptFilling& kept) {

@@ -41,6 +41,10 @@ struct KeptProduct {
 // C = A B, as kernels/sparse/products.h. `kept` is brought up to date. Errors: those of Multiply.
 Result<SharedMatrix> Multiply(const SharedMatrix& a, const SharedMatrix& b, KeptProduct& kept,
                               const Context& context, RowOrder order = RowOrder::kAscending);
+// The same; no matrix, and `kept` as it was, where C is not kept and has more entries than that.
+Result<SharedMatrix> MultiplyUpTo(int64_t most_entries, const SharedMatrix& a,
+                                  const SharedMatrix& b, KeptProduct& kept, const Context& context,
+                                  RowOrder order = RowOrder::kAscending);
 
 struct KeptFilling {
   SharedPattern of, filled;

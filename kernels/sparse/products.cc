@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -30,18 +31,21 @@ Status SizeMismatch(const PatternView& a, const PatternView& b) {
       .At("b");
 }
 
+// A sum of nothing. Not +0: a first product of -0 stays.
+constexpr double kNothing = -0.0;
+
 // The row that is being made: columns in the order in which they came up, their sums, and where in
-// that order a column is. Rows leave `place` as they found it.
+// that order a column is. Rows leave `place` and `sum` as they found them.
 struct Row {
   explicit Row(int64_t columns) : place(Z(columns), -1) {}
   void Reserve(int64_t entries) {
     if (static_cast<int64_t>(column.size()) >= entries) return;
     column.resize(Z(entries + entries / 2));
-    sum.resize(column.size());
+    sum.assign(column.size(), kNothing);
   }
   Array<int32_t> place;   // -1: not in the row
   Array<int32_t> column;  // room for the largest row so far
-  Array<double> sum;
+  Array<double> sum;      // kNothing
 };
 
 // One for each thread, made where it is first used, so that its pages are that thread's.
@@ -66,26 +70,24 @@ int64_t MostEntries(const PatternView& a, const PatternView& b, int64_t i) {
   return std::min(products, b.n_rows);
 }
 
-// Sums row i; returns its entries.
+// Sums row i; returns its entries. Whether a column is there already cannot be foretold, so there
+// is no branch on it: half of the time.
 SPAID_HOT_KERNEL
 int64_t SumRow(const CscView& a, const CscView& b, int64_t i, int32_t* place, int32_t* column,
                double* sum) {
-  int64_t entries = 0;
+  int32_t entries = 0;
   for (int64_t p = a.col_ptr[Z(i)]; p < a.col_ptr[Z(i) + 1]; ++p) {
     const double left = a.values[Z(p)];
     const int32_t k = a.row_idx[Z(p)];
     const int64_t end = b.col_ptr[Z(k) + 1];
     for (int64_t q = b.col_ptr[Z(k)]; q < end; ++q) {
       const int32_t j = b.row_idx[Z(q)];
-      int32_t at = place[j];
-      if (at < 0) {
-        at = static_cast<int32_t>(entries++);
-        place[j] = at;
-        column[at] = j;
-        sum[at] = left * b.values[Z(q)];
-      } else {
-        sum[at] = std::fma(left, b.values[Z(q)], sum[at]);
-      }
+      const int32_t before = place[j];
+      const int32_t at = before < 0 ? entries : before;
+      entries += before < 0;
+      place[j] = at;
+      column[at] = j;
+      sum[at] = std::fma(left, b.values[Z(q)], sum[at]);
     }
   }
   return entries;
@@ -95,8 +97,7 @@ int64_t SumRow(const CscView& a, const CscView& b, int64_t i, int32_t* place, in
 SPAID_HOT_KERNEL
 void SumKnownRow(const CscView& a, const CscView& b, int64_t i, std::span<const int32_t> columns,
                  double* sum, double* values) {
-  // Not +0: a first product of -0 stays, as in SumRow.
-  for (const int32_t j : columns) sum[j] = -0.0;
+  for (const int32_t j : columns) sum[j] = kNothing;
   for (int64_t p = a.col_ptr[Z(i)]; p < a.col_ptr[Z(i) + 1]; ++p) {
     const double left = a.values[Z(p)];
     const int32_t k = a.row_idx[Z(p)];
@@ -125,54 +126,41 @@ void Give(Row& row, int64_t entries, RowOrder order, RowSink& sink) {
   if (order == RowOrder::kAscending) Sort(row.column.data(), entries);
   for (int64_t p = 0; p < entries; ++p) {
     const int32_t j = row.column[Z(p)];
-    sink.Add(j, row.sum[Z(std::exchange(row.place[Z(j)], -1))]);
+    const size_t at = Z(std::exchange(row.place[Z(j)], -1));
+    sink.Add(j, std::exchange(row.sum[at], kNothing));
   }
 }
 
 }  // namespace
 
-Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context,
-                           RowOrder order) {
+Result<std::optional<CscMatrix>> MultiplyUpTo(int64_t most_entries, const CscView& a,
+                                              const CscView& b, const Context& context,
+                                              RowOrder order) {
   if (a.n_rows != b.n_cols) return SizeMismatch(a, b);
+  const bool bounded = most_entries < std::numeric_limits<int64_t>::max();
+  std::atomic<int64_t> all_entries{0};
   Rows rows(ResolveThreads(context.threads), b.n_rows);
-  return MakeRows(a.n_cols, b.n_rows, context, "a product of sparse matrices",
-                  [&](int64_t i, RowSink& sink, int worker) {
-                    Row& row = rows.Of(worker);
-                    row.Reserve(MostEntries(a, b, i));
-                    const int64_t entries =
-                        SumRow(a, b, i, row.place.data(), row.column.data(), row.sum.data());
-                    Give(row, entries, order, sink);
-                  });
+  auto made = MakeRows(a.n_cols, b.n_rows, context, "a product of sparse matrices",
+                       [&](int64_t i, RowSink& sink, int worker) {
+                         if (bounded && all_entries.load(std::memory_order_relaxed) > most_entries)
+                           return;
+                         Row& row = rows.Of(worker);
+                         row.Reserve(MostEntries(a, b, i));
+                         const int64_t entries =
+                             SumRow(a, b, i, row.place.data(), row.column.data(), row.sum.data());
+                         Give(row, entries, order, sink);
+                         if (bounded) all_entries.fetch_add(entries, std::memory_order_relaxed);
+                       });
+  if (!made.ok()) return made.status();
+  if (all_entries > most_entries) return std::optional<CscMatrix>();
+  return std::optional<CscMatrix>(*std::move(made));
 }
 
-Result<int64_t> CountProduct(const PatternView& a, const PatternView& b,
-                             const Context& with_progress) {
-  if (a.n_rows != b.n_cols) return SizeMismatch(a, b);
-  return GuardMemory("a product of sparse matrices", [&]() -> Result<int64_t> {
-    Context context = with_progress;
-    context.progress = nullptr;
-    // place[j] = i: row i has column j.
-    std::vector<Array<int32_t>> seen(static_cast<size_t>(ResolveThreads(context.threads)));
-    std::atomic<int64_t> total{0};
-    const StopReason stopped =
-        ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
-                    [&](int64_t begin, int64_t end, int worker) {
-                      Array<int32_t>& row_of = seen[static_cast<size_t>(worker)];
-                      if (row_of.empty()) row_of.assign(Z(b.n_rows), -1);
-                      int64_t entries = 0;
-                      for (int64_t i = begin; i < end; ++i) {
-                        for (const int32_t k : a.column(i)) {
-                          for (const int32_t j : b.column(k)) {
-                            entries += row_of[Z(j)] != static_cast<int32_t>(i);
-                            row_of[Z(j)] = static_cast<int32_t>(i);
-                          }
-                        }
-                      }
-                      total.fetch_add(entries, std::memory_order_relaxed);
-                    });
-    if (stopped != StopReason::kNone) return StopStatus(stopped, "the count of a product");
-    return total.load();
-  });
+Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context,
+                           RowOrder order) {
+  auto made = MultiplyUpTo(std::numeric_limits<int64_t>::max(), a, b, context, order);
+  if (!made.ok()) return made.status();
+  return **std::move(made);
 }
 
 Status MultiplyOn(const PatternView& c, const CscView& a, const CscView& b,

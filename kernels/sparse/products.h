@@ -8,6 +8,8 @@
 // A B is Multiply(b, a).
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <span>
 
 #include "kernels/base/context.h"
@@ -27,8 +29,11 @@ enum class RowOrder { kAscending, kAsFound };
 Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context,
                            RowOrder order = RowOrder::kAscending);
 
-// Counts C's entries; nothing is stored. Errors as above.
-Result<int64_t> CountProduct(const PatternView& a, const PatternView& b, const Context& context);
+// The same where C has no more than so many entries; nothing where it has more, and then little
+// more of it is made.
+Result<std::optional<CscMatrix>> MultiplyUpTo(int64_t most_entries, const CscView& a,
+                                              const CscView& b, const Context& context,
+                                              RowOrder order = RowOrder::kAscending);
 
 // The values of C = A B on its pattern `c`, which Multiply found for matrices of these patterns.
 // `values`: those of c. As Multiply otherwise, bit for bit. Scratch: for each thread 8 bytes for
