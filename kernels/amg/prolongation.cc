@@ -219,11 +219,11 @@ double SpectralBound(const CscView& rows, double tight, int steps, const Context
   });
   if (rho > tight) {
     Array<double> x(Z(rows.n_cols)), y(Z(rows.n_cols));
+    ForRows(rows.n_cols, context, [&](int64_t i) {
+      x[Z(i)] = 0x1p-64 * static_cast<double>(AggregationKey(i, 0)) - 0.5;
+    });
     double norm = 0;
-    for (int64_t i = 0; i < rows.n_cols; ++i) {
-      x[Z(i)] = std::ldexp(static_cast<double>(AggregationKey(i, 0)), -64) - 0.5;
-      norm += x[Z(i)] * x[Z(i)];
-    }
+    for (const double xi : x) norm += xi * xi;
     norm = std::sqrt(norm);
     for (int step = 0; step < steps && norm > 0; ++step) {
       norm = PowerStep(rows, x, norm, context, y);

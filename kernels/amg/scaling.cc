@@ -209,17 +209,19 @@ Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block
   return modes;
 }
 
-void Unscale(const UnitScaled& a, NearNull& of) {
+void Unscale(const UnitScaled& a, const Context& context, NearNull& of) {
   if (a.scale.empty()) return;
-  for (int k = 0; k < of.count; ++k) {
-    for (int64_t i = 0; i < of.n; ++i) of.values[Z(k * of.n + i)] /= a.scale[Z(i)];
-  }
+  ForRows(of.n, context, [&](int64_t i) {
+    for (int k = 0; k < of.count; ++k) of.values[Z(k * of.n + i)] /= a.scale[Z(i)];
+  });
 }
 
 NearNull UnitVectors(int64_t n, int block) {
   NearNull units{.n = n, .count = block, .values = {}};
   units.values.assign(Z(n * block), 0.0);
-  for (int64_t i = 0; i < n; ++i) units.values[Z(i % block * n + i)] = 1;
+  for (int k = 0; k < block; ++k) {
+    for (int64_t i = k; i < n; i += block) units.values[Z(k * n + i)] = 1;
+  }
   return units;
 }
 
@@ -292,7 +294,7 @@ Result<NearNull> MakeNearNull(const UnitScaled& a, const NearNullInput& input, i
     } else {
       made = UnitVectors(n, block);
     }
-    Unscale(a, made);
+    Unscale(a, context, made);
     *rayleigh = 0;
     for (int k = 0; k < made.count; ++k) {
       *rayleigh =

@@ -70,13 +70,12 @@ double FactoredRho(const CscView& a, const CscView& g, const CscView& gt, const 
                     gt_op = CsrOperator::FromRows(gt);
   const auto n = Z(a.n_cols);
   std::vector<double> x(n), y(n), z(n);
-  for (size_t i = 0; i < n; ++i) {
-    x[i] = std::ldexp(static_cast<double>(AggregationKey(static_cast<int64_t>(i), 0)), -64) - 0.5;
-  }
+  ForRows(a.n_cols, context,
+          [&](int64_t i) { x[Z(i)] = 0x1p-64 * static_cast<double>(AggregationKey(i, 0)) - 0.5; });
   const int threads = ResolveThreads(context.threads);
   double norm = std::sqrt(krylov::BlockDot(x.data(), x.data(), 0, a.n_cols));
   for (int step = 0; step < kPowerSteps && norm > 0; ++step) {
-    for (double& value : x) value /= norm;
+    ForRows(a.n_cols, context, [&](int64_t i) { x[Z(i)] /= norm; });
     gt_op.Apply(x, y, threads);
     a_op.Apply(y, z, threads);
     g_op.Apply(z, x, threads);
