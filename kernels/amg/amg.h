@@ -41,7 +41,7 @@ int DetectBlockSize(const PatternView& a);
 
 struct AmgOptions {
   Coarsening coarsening = Coarsening::kSmoothedAggregation;
-  double strength_threshold = 0.25;  // θ: 0 <= θ < 1; θ² counts for nodes of several unknowns
+  double strength_threshold = 0.15;  // θ: 0 <= θ < 1; θ² counts for nodes of several unknowns
   // Unknowns of a node, consecutive: 1 .. kMostUnknowns, of which n is a multiple; 0:
   // DetectBlockSize.
   int block_size = 0;

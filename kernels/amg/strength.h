@@ -1,7 +1,7 @@
 // Which couplings of a matrix are strong: those that an aggregate may follow.
 //
 //   Result<CscMatrix> s = Couplings(a_rows, /*symmetric=*/true, /*block=*/1, context);
-//   Result<StrongGraph> graph = FindStrong(*s, 0.25, context);
+//   Result<StrongGraph> graph = FindStrong(*s, 0.15, context);
 //
 // Matrices are by rows: column i of a view is row i. A node is `block` consecutive unknowns.
 #pragma once

@@ -321,7 +321,7 @@ struct DynamicSpaiSpec {
 // Options of kAmg. See AmgSpec in proto/spaid/v1/preconditioner_spec.proto.
 struct AmgSpec {
   Coarsening coarsening = Coarsening::kSmoothedAggregation;
-  double strength_threshold = 0.25;
+  double strength_threshold = 0.15;
   int node_size = 0;  // unknowns of a node, consecutive; 0: found by the pattern
   // Handles of Client::UploadVectors: vectors that A nearly maps to zero, or the nodes'
   // coordinates.

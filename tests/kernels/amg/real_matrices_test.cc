@@ -52,10 +52,10 @@ INSTANTIATE_TEST_SUITE_P(
     , RealMatrices,
     ::testing::Values(Bound{"bcsstk18", 110}, Bound{"bcsstk15", 100}, Bound{"bcsstk16", 30},
                       Bound{"Dubcova1", 40}, Bound{"1138_bus", 25}, Bound{"rail_20209", 18},
-                      Bound{"rail_79841", 20}, Bound{"aft01", 14}, Bound{"nos3", 25},
+                      Bound{"rail_79841", 20}, Bound{"aft01", 14}, Bound{"nos3", 40},
                       Bound{"sherman5", 40}, Bound{"mcfe", 4}, Bound{"watt_1", 8},
                       Bound{"steam2", 4}, Bound{"orsreg_1", 10}, Bound{"add32", 10},
-                      Bound{"memplus", 40}, Bound{"epb0", 90}, Bound{"sherman4", 10}),
+                      Bound{"memplus", 70}, Bound{"epb0", 90}, Bound{"sherman4", 10}),
     [](const auto& test) {
       const std::string name = test.param.name;
       return name[0] == '1' ? "bus_1138" : name;
