@@ -461,7 +461,7 @@ class Ladder {
       options.max_iterations = budget;
       options.keep_history = false;
       if (scaled) options.null_space = scaled_space_.get();
-      StallWatch watch(rung.method, rtol,
+      StallWatch watch(c_.diagnosis.numerically_symmetric, rtol,
                        look > 0 ? [look] { return look; } : std::function<int64_t()>(), budget,
                        context_.progress, context_.stop, std::move(numbering));
       Context context = context_;

@@ -8,10 +8,10 @@
 
 namespace spaid::kernels {
 
-StallWatch::StallWatch(Method method, double rtol, std::function<int64_t()> first_look,
+StallWatch::StallWatch(bool symmetric, double rtol, std::function<int64_t()> first_look,
                        int64_t budget, ProgressSink* next, const StopToken& stop,
                        Numbering numbering)
-    : smooth_(ForSymmetric(method)),
+    : symmetric_(symmetric),
       rtol_(rtol),
       ask_first_look_(std::move(first_look)),
       budget_(static_cast<double>(budget)),
@@ -70,7 +70,7 @@ double StallWatch::Foretold(int64_t iteration) const {
   double brought = std::log(half / last);
   const double before = std::log(BestUntil(iteration / 4) / half);
   // The first iterations fall faster than those that follow, however soon the solve ends.
-  const bool settled = smooth_ && iteration >= 2 * kLeastLook && before > 0;
+  const bool settled = symmetric_ && iteration >= 2 * kLeastLook && before > 0;
   const double growth = settled ? std::clamp(brought / before, kLeastGrowth, 2.0) : 2.0;
   double needed = std::log(last / rtol_);
   if (brought <= 0) return std::numeric_limits<double>::infinity();

@@ -16,7 +16,7 @@ namespace spaid::kernels {
 // they have doubled since, the end must be in sight: within kPatience times as many more, and
 // within its budget. It is foretold by what the last half of the iterations brought, and how much
 // more that is than what the quarter before it did: twice as much where residuals fall steadily,
-// less where they fall ever more slowly, as with CG on large meshes. Residuals of methods for any A
+// less where they fall ever more slowly, as on large meshes. Where A is not symmetric residuals
 // leap, and tell no such thing: they count as steady.
 class StallWatch final : public ProgressSink {
  public:
@@ -34,11 +34,11 @@ class StallWatch final : public ProgressSink {
     std::vector<double> unit;
   };
 
-  // `method`, `rtol`: of the watched solve. `first_look`: iterations, asked for by the solving
-  // thread when the end is not in sight after kLeastLook of them, or twice, four times as many;
-  // null, or 0: the solve is never stopped. `budget`: iterations that it may take. `next`:
+  // `symmetric`: A is. `rtol`: of the watched solve. `first_look`: iterations, asked for by the
+  // solving thread when the end is not in sight after kLeastLook of them, or twice, four times as
+  // many; null, or 0: the solve is never stopped. `budget`: iterations that it may take. `next`:
   // borrowed; may be null. `stop`: of the whole ladder.
-  StallWatch(Method method, double rtol, std::function<int64_t()> first_look, int64_t budget,
+  StallWatch(bool symmetric, double rtol, std::function<int64_t()> first_look, int64_t budget,
              ProgressSink* next, const StopToken& stop, Numbering numbering = {});
 
   StopToken token() const { return own_.token(); }
@@ -48,7 +48,7 @@ class StallWatch final : public ProgressSink {
   void OnResidual(const ResidualPoint& point) override;
 
  private:
-  const bool smooth_;  // residuals fall without leaps
+  const bool symmetric_;
   const double rtol_;
   std::function<int64_t()> ask_first_look_;  // null once it was asked
   int64_t first_look_ = 0;

@@ -243,7 +243,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     if (!straight) {
       const kernels::Context outer = context;
       watch.emplace(
-          first.method, options.rtol,
+          of.diagnosis.numerically_symmetric, options.rtol,
           [&, outer] { return kernels::FirstLook(engine_, of, first, outer); },
           (options.max_iterations + 1) / 2, context.progress, context.stop);
       context.progress = &*watch;
