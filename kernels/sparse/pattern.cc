@@ -117,21 +117,13 @@ StopReason CopyKept(const CscView& a, const Context& with_progress, const Keep& 
                      });
 }
 
-StopReason ThresholdPattern(const CscView& a, double tau, const Context& context, Pattern& kept) {
-  return CopyKept(
-      a, context,
-      [tau](int64_t j, int32_t i, double v, double largest) {
-        return i == j || std::abs(v) > (1 - tau) * largest;
-      },
-      kept);
-}
-
 // What the columns of the result are made of.
 struct Recipe {
   PatternView base;  // canonical
   int power = 1;
   const Array<int32_t>* match = nullptr;  // column matched to each row; null: identity
   std::optional<PatternView> rows_of_a;   // for ensure_row
+  std::optional<IndexRange> columns;      // the others are left empty
 
   // J_k. A breadth-first search of depth `power` from the diagonal: (E + |B|)^p holds (i, k)
   // exactly where a path of at most p entries leads from k to i. With a matching the graph is that
@@ -155,6 +147,11 @@ struct Recipe {
 
   bool trivial() const { return power == 1 && match == nullptr && !rows_of_a; }
   int64_t batch() const { return trivial() ? kCopyBatch : kBatch; }
+  // The columns of [begin, end) that are made.
+  IndexRange Made(int64_t begin, int64_t end) const {
+    if (!columns) return {begin, end};
+    return {std::max(begin, columns->begin), std::min(end, columns->end)};
+  }
 };
 
 // Everything that a Recipe borrows.
@@ -235,7 +232,9 @@ Result<int64_t> CountColumns(const Recipe& recipe, int64_t limit, int64_t* count
       ParallelFor(recipe.base.n_cols, recipe.batch(), context, Stage::kPlan,
                   [&](int64_t begin, int64_t end, int worker) {
                     int64_t sum = 0;
-                    for (int64_t k = begin; k < end; ++k) {
+                    const IndexRange made = recipe.Made(begin, end);
+                    if (counts != nullptr) std::fill(counts + begin, counts + end, 0);
+                    for (int64_t k = made.begin; k < made.end; ++k) {
                       if (limit > 0 && total.load(std::memory_order_relaxed) + sum > limit) break;
                       // A column of a large power may take long: the batch is no longer the unit of
                       // patience.
@@ -284,7 +283,7 @@ Result<Pattern> Assemble(const Recipe& recipe, const PatternOptions& options,
       CountColumns(recipe, limit.nnz, out.col_ptr.data() + 1, counting, sets);
   if (!nnz.ok()) return nnz.status();
   if (*nnz > limit.nnz) return PatternTooLarge(*nnz, limit);
-  if (recipe.trivial() && *nnz == recipe.base.nnz()) {  // the diagonal is there
+  if (recipe.trivial() && !recipe.columns && *nnz == recipe.base.nnz()) {  // with the diagonal
     ParallelCopy(recipe.base.col_ptr, out.col_ptr, context.threads);
     out.row_idx.resize(Z(*nnz));
     ParallelCopy(recipe.base.row_idx, out.row_idx, context.threads);
@@ -296,7 +295,8 @@ Result<Pattern> Assemble(const Recipe& recipe, const PatternOptions& options,
 
   const StopReason stopped = ParallelFor(
       n, recipe.batch(), filling, Stage::kPlan, [&](int64_t begin, int64_t end, int worker) {
-        for (int64_t k = begin; k < end; ++k) {
+        const IndexRange made = recipe.Made(begin, end);
+        for (int64_t k = made.begin; k < made.end; ++k) {
           if (recipe.power > 1 && context.stop.stop_requested()) return;
           int32_t* to = out.row_idx.data() + out.col_ptr[Z(k)];
           if (recipe.trivial()) {
@@ -349,14 +349,35 @@ Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
   Prepared prepared;
   PatternView base = user != nullptr ? *user : static_cast<const PatternView&>(a);
   if (options.keep_tau && user == nullptr) {
-    const StopReason stopped =
-        ThresholdPattern(a, *options.keep_tau, context, prepared.threshold.emplace());
-    if (stopped != StopReason::kNone) return StopStatus(stopped, "the threshold pattern");
-    base = *prepared.threshold;
+    auto kept = ThresholdPattern(a, *options.keep_tau, /*first=*/0, context);
+    if (!kept.ok()) return kept.status();
+    base = prepared.threshold.emplace(*std::move(kept));
   }
   status = Prepare(a, base, options, context, prepared);
   if (!status.ok()) return status;
   return Assemble(prepared.recipe, options, context);
+}
+
+Result<Pattern> PowerPattern(const PatternView& base, const PatternOptions& options,
+                             IndexRange columns, const Context& context) {
+  Recipe recipe;
+  recipe.base = base;
+  recipe.power = options.power;
+  recipe.columns = columns;
+  return Assemble(recipe, options, context);
+}
+
+Result<Pattern> ThresholdPattern(const CscView& a, double tau, int64_t first,
+                                 const Context& context) {
+  Pattern kept;
+  const StopReason stopped = CopyKept(
+      a, context,
+      [tau, first](int64_t j, int32_t i, double v, double largest) {
+        return i == first + j || std::abs(v) > (1 - tau) * largest;
+      },
+      kept);
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "the threshold pattern");
+  return kept;
 }
 
 Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,

@@ -5,6 +5,7 @@
 
 #include "kernels/base/context.h"
 #include "kernels/base/option_range.h"
+#include "kernels/base/split.h"
 #include "kernels/base/status.h"
 #include "kernels/sparse/matrix.h"
 
@@ -56,6 +57,18 @@ Status CheckPattern(const PatternView& a, const PatternView* user, const Pattern
 // RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE; stop statuses.
 Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context);
+
+// Columns [columns.begin, columns.end) of (E + |base|)^p, p = options.power; the others are empty.
+// `base` square; of its columns those are read that a column of the result reaches by p − 1 steps.
+// Of the options, power and max_nnz are read, which bounds these columns alone. Errors:
+// RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE; stop statuses.
+Result<Pattern> PowerPattern(const PatternView& base, const PatternOptions& options,
+                             IndexRange columns, const Context& context);
+
+// The threshold pattern of a block of columns, [0] of which is column `first` of the whole matrix:
+// PatternOptions.keep_tau. Errors: stop statuses.
+Result<Pattern> ThresholdPattern(const CscView& a, double tau, int64_t first,
+                                 const Context& context);
 
 // How many entries BuildPattern may return: options.max_nnz, or what the machine's memory holds.
 struct PatternLimit {

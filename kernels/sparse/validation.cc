@@ -64,37 +64,42 @@ Status CheckDimensions(const PatternView& m, bool require_square) {
 
 // Everything that later loops rely on to stay inside the arrays.
 Status CheckPointers(std::span<const int64_t> ptr, int64_t n_major, int64_t nnz,
-                     const Names& names) {
+                     const ValidationOptions& options, const Names& names) {
   const int64_t size = static_cast<int64_t>(ptr.size());
+  const int64_t first = options.first_major, before = options.first_entry;
   if (size != n_major + 1) {
     return Bad("BAD_POINTERS", std::string(names.pointers) + " has " + S(size) +
                                    " elements; a matrix of " + S(n_major) + " " + names.major +
                                    "s needs " + S(n_major + 1))
-        .At(names.pointers, std::min(size, n_major + 1));
+        .At(names.pointers, first + std::min(size, n_major + 1));
   }
   if (ptr[0] != 0) {
-    return Bad("BAD_POINTERS", std::string(names.pointers) + "[0] is " + S(ptr[0]) +
-                                   "; it must be 0 (indices are 0-based)")
-        .At(names.pointers, 0);
+    return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(first) + "] is " +
+                                   S(before + ptr[0]) + "; it must be " + S(before) +
+                                   (first == 0 ? " (indices are 0-based)" : ""))
+        .At(names.pointers, first);
   }
   for (int64_t i = 1; i <= n_major; ++i) {
     if (ptr[Z(i)] < ptr[Z(i - 1)]) {
-      return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(i) + "] is " + S(ptr[Z(i)]) +
-                                     ", less than the " + S(ptr[Z(i - 1)]) +
+      return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(first + i) + "] is " +
+                                     S(before + ptr[Z(i)]) + ", less than the " +
+                                     S(before + ptr[Z(i - 1)]) +
                                      " before it; pointers must not decrease")
-          .At(names.pointers, i);
+          .At(names.pointers, first + i);
     }
     if (ptr[Z(i)] > nnz) {
-      return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(i) + "] is " + S(ptr[Z(i)]) +
-                                     ", but there are only " + S(nnz) + " indices")
-          .At(names.pointers, i);
+      return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(first + i) + "] is " +
+                                     S(before + ptr[Z(i)]) + ", but there are only " +
+                                     S(before + nnz) + " indices")
+          .At(names.pointers, first + i);
     }
   }
   if (ptr[Z(n_major)] != nnz) {
-    return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(n_major) + "] is " +
-                                   S(ptr[Z(n_major)]) + ", but there are " + S(nnz) +
+    return Bad("BAD_POINTERS", std::string(names.pointers) + "[" + S(first + n_major) + "] is " +
+                                   S(before + ptr[Z(n_major)]) + ", but there are " +
+                                   S(before + nnz) +
                                    " indices; the last pointer must be their number")
-        .At(names.pointers, n_major);
+        .At(names.pointers, first + n_major);
   }
   return Status();
 }
@@ -131,23 +136,25 @@ Status CheckIndices(const PatternView& m, int64_t n_major, int64_t n_minor,
       const int64_t i = m.row_idx[Z(p)];
       if (i < 0 || i >= n_minor) {
         return Bad("INDEX_OUT_OF_RANGE",
-                   std::string(names.indices) + "[" + S(p) + "] in " + names.major + " " + S(j) +
-                       " names " + names.minor + " " + S(i) + "; " + names.minor + "s are 0 to " +
-                       S(n_minor - 1) + (i == n_minor ? " (are the indices 1-based?)" : ""))
-            .At(names.indices, p);
+                   std::string(names.indices) + "[" + S(options.first_entry + p) + "] in " +
+                       names.major + " " + S(options.first_major + j) + " names " + names.minor +
+                       " " + S(i) + "; " + names.minor + "s are 0 to " + S(n_minor - 1) +
+                       (i == n_minor ? " (are the indices 1-based?)" : ""))
+            .At(names.indices, options.first_entry + p);
       }
       if (i <= previous) {
         if (strict) {
           const bool twice = i == previous;
           return Bad(twice ? "DUPLICATE_ENTRY" : "UNSORTED_INDICES",
-                     std::string(names.indices) + "[" + S(p) + "] in " + names.major + " " + S(j) +
-                         " names " + names.minor + " " + S(i) +
+                     std::string(names.indices) + "[" + S(options.first_entry + p) + "] in " +
+                         names.major + " " + S(options.first_major + j) + " names " + names.minor +
+                         " " + S(i) +
                          (twice ? " a second time"
                                 : " after " + std::string(names.minor) + " " + S(previous)) +
                          "; send each " + names.major +
                          " sorted and without duplicates, or ask for "
                          "sort_and_sum")
-              .At(names.indices, p);
+              .At(names.indices, options.first_entry + p);
         }
         sorted = false;
       }
@@ -181,7 +188,7 @@ Status CheckValues(const CscMatrix& m, int64_t n_major, const ValidationOptions&
   if (size != expected) {
     return Bad("BAD_POINTERS", "there are " + S(size) + " values for " + S(m.nnz()) + " indices; " +
                                    (pattern_only ? "a pattern has none" : "each index needs one"))
-        .At("values", std::min(size, expected));
+        .At("values", options.first_entry + std::min(size, expected));
   }
   if (options.known.range && options.known.range->finite) return Status();
   if (AllFinite(m.values, options.threads)) return Status();
@@ -189,7 +196,8 @@ Status CheckValues(const CscMatrix& m, int64_t n_major, const ValidationOptions&
     if (std::isfinite(m.values[Z(p)])) continue;
     const auto after = std::upper_bound(m.col_ptr.begin(), m.col_ptr.begin() + n_major + 1, p);
     const int64_t j = after - m.col_ptr.begin() - 1;
-    return NotFinite(p, m.values[Z(p)], names, j, m.row_idx[Z(p)]);
+    return NotFinite(options.first_entry + p, m.values[Z(p)], names, options.first_major + j,
+                     m.row_idx[Z(p)]);
   }
   return Status();
 }
@@ -276,8 +284,9 @@ class ColumnSorter {
   Array<double> sums_;
 };
 
-Status SortAndSum(CscMatrix& m, int64_t n_major, int64_t n_minor, bool pattern_only,
+Status SortAndSum(CscMatrix& m, int64_t n_major, int64_t n_minor, const ValidationOptions& options,
                   const Names& names) {
+  const bool pattern_only = options.pattern_only;
   ColumnSorter sorter(n_minor, pattern_only);
   int64_t to = 0, p0 = 0;
   for (int64_t j = 0; j < n_major; ++j) {
@@ -285,7 +294,9 @@ Status SortAndSum(CscMatrix& m, int64_t n_major, int64_t n_minor, bool pattern_o
     int64_t overflow = -1;
     to = sorter.Move(m, p0, p1, to, overflow);
     if (to < 0) {
-      return Bad("NON_FINITE_VALUE", "the duplicates in " + std::string(names.major) + " " + S(j) +
+      overflow += options.first_entry;
+      return Bad("NON_FINITE_VALUE", "the duplicates in " + std::string(names.major) + " " +
+                                         S(options.first_major + j) +
                                          " sum to more than a double holds: values[" + S(overflow) +
                                          "] is the first that makes it infinite")
           .At("values", overflow);
@@ -300,14 +311,13 @@ Status SortAndSum(CscMatrix& m, int64_t n_major, int64_t n_minor, bool pattern_o
 
 }  // namespace
 
-Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationOptions& options) {
+Result<CscMatrix> CanonicalizeBlock(CscMatrix input, Layout layout,
+                                    const ValidationOptions& options) {
   const bool csr = layout == Layout::kCsr;
   const Names& names = csr ? kCsrNames : kCscNames;
-  Status status = CheckDimensions(input.pattern(), options.require_square);
-  if (!status.ok()) return status;
   const int64_t n_major = csr ? input.n_rows : input.n_cols;
   const int64_t n_minor = csr ? input.n_cols : input.n_rows;
-  status = CheckPointers(input.col_ptr, n_major, input.nnz(), names);
+  Status status = CheckPointers(input.col_ptr, n_major, input.nnz(), options, names);
   if (!status.ok()) return status;
   bool sorted = true;
   status = CheckIndices(input.pattern(), n_major, n_minor, options, names, sorted);
@@ -315,26 +325,35 @@ Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationO
   status = CheckValues(input, n_major, options, names);
   if (!status.ok()) return status;
   if (!sorted) {
-    status = SortAndSum(input, n_major, n_minor, options.pattern_only, names);
+    status = SortAndSum(input, n_major, n_minor, options, names);
     if (!status.ok()) return status;
     // What summed duplicates stood in goes back: it may be nearly all.
     input.row_idx.shrink_to_fit();
     input.values.shrink_to_fit();
   }
-  if (!csr) return input;
+  return input;
+}
+
+Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationOptions& options) {
+  if (Status status = CheckDimensions(input.pattern(), options.require_square); !status.ok()) {
+    return status;
+  }
+  Result<CscMatrix> canonical = CanonicalizeBlock(std::move(input), layout, options);
+  if (!canonical.ok() || layout == Layout::kCsc) return canonical;
   // Its rows are the columns of the transpose.
-  const PatternView rows{n_minor, n_major, input.col_ptr, input.row_idx};
+  const PatternView rows{canonical->n_cols, canonical->n_rows, canonical->col_ptr,
+                         canonical->row_idx};
   if (options.pattern_only) {
     Pattern t = Transpose(rows);
     return CscMatrix{t.n_rows, t.n_cols, std::move(t.col_ptr), std::move(t.row_idx), {}};
   }
-  return Transpose(CscView{rows, input.values});
+  return Transpose(CscView{rows, canonical->values});
 }
 
 Result<bool> CheckRows(const PatternView& rows, const ValidationOptions& options) {
   Status status = CheckDimensions(rows, /*require_square=*/true);
   if (!status.ok()) return status;
-  status = CheckPointers(rows.col_ptr, rows.n_rows, rows.nnz(), kCsrNames);
+  status = CheckPointers(rows.col_ptr, rows.n_rows, rows.nnz(), options, kCsrNames);
   if (!status.ok()) return status;
   bool sorted = true;
   status = CheckIndices(rows, rows.n_rows, rows.n_cols, options, kCsrNames, sorted);

@@ -23,6 +23,9 @@ struct ValidationOptions {
   int threads = 1;  // as in Context; for the checks
   // What is known of exactly these arrays is not looked at again.
   KnownOfArrays known = {};
+  // The arrays are a block of a larger matrix: errors count its columns (rows, for kCsr) and its
+  // entries from these on.
+  int64_t first_major = 0, first_entry = 0;
 };
 
 // Validates `input` (arrays as they came off the wire: by columns, or, for kCsr, by rows: then
@@ -32,6 +35,12 @@ struct ValidationOptions {
 // decreasing, last not nnz, wrong length), INDEX_OUT_OF_RANGE, UNSORTED_INDICES, DUPLICATE_ENTRY,
 // NON_FINITE_VALUE (also after summing), EMPTY_MATRIX (n = 0), MATRIX_TOO_LARGE (n over 2^31 - 1).
 Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationOptions& options);
+
+// The same for a block of consecutive columns of a matrix, or of rows for kCsr: these stay rows, of
+// which the result holds the column indices (read by columns it is the block's transpose).
+// `options.require_square` is not read; a block may have no columns (rows).
+Result<CscMatrix> CanonicalizeBlock(CscMatrix input, Layout layout,
+                                    const ValidationOptions& options);
 
 // Validates the pattern of a square matrix that came by rows (`rows.col_ptr` are row pointers), as
 // Canonicalize does. Returns false where its rows are not sorted, or have duplicates, and
