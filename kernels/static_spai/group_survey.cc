@@ -40,15 +40,36 @@ StopReason GroupSurvey::Run(const Context& context) {
       reason != StopReason::kNone) {
     return reason;
   }
-  if (const StopReason reason = ClassifyGroups(groups_, columns, context, classes_);
+  ShiftClasses classes;
+  if (const StopReason reason = ClassifyGroups(groups_, columns, context, classes);
       reason != StopReason::kNone) {
     return reason;
   }
+  return Finish(Survey(std::move(classes)), groups_.m.nnz(), context);
+}
+
+std::vector<LaneOffer> GroupSurvey::Survey(ShiftClasses classes) {
+  classes_ = std::move(classes);
   of_class_.resize(static_cast<size_t>(classes_.size()));
   ParallelFor(classes_.size(), 1, threads_, [&](int64_t begin, int64_t end, int worker) {
     for (int64_t c = begin; c < end; ++c) SurveyClass(static_cast<size_t>(c), worker);
   });
-  MakeStructures();
+  std::vector<LaneOffer> offers;
+  for (size_t c = 0; c < of_class_.size(); ++c) {
+    const OfClass& own = of_class_[c];
+    if (own.lanes) {
+      offers.push_back(
+          {classes_.uses[c] * (own.figures.build_ns - own.lane_ns), own.counts.entries, 1});
+    } else {
+      offers.emplace_back();
+    }
+  }
+  return offers;
+}
+
+StopReason GroupSurvey::Finish(const std::vector<LaneOffer>& offers, int64_t nnz_m,
+                               const Context& context) {
+  MakeStructures(offers, nnz_m);
   plan_.structure_of.resize(static_cast<size_t>(groups_.size()));
   constexpr int64_t kBatch = 512;
   std::vector<GroupFigures> sums(static_cast<size_t>((groups_.size() + kBatch - 1) / kBatch));
@@ -99,7 +120,7 @@ GroupFigures GroupSurvey::Figures(int64_t g, const LocalCounts& counts) const {
 }
 
 void GroupSurvey::SurveyClass(size_t c, int worker) {
-  if (classes_.uses[c] < tuning::kMinShared) return;
+  if (classes_.uses[c] < tuning::kMinShared || classes_.first[c] < 0) return;
   const int64_t g = classes_.first[c];
   OfClass& own = of_class_[c];
   own.counts = Count(g, worker);
@@ -120,21 +141,21 @@ bool GroupSurvey::ReachesTargets(int64_t g) const {
 }
 
 // Makes the structures of the classes that save most, as many as fit their share of the plan.
-void GroupSurvey::MakeStructures() {
+void GroupSurvey::MakeStructures(const std::vector<LaneOffer>& offers, int64_t nnz_m) {
   std::vector<size_t> chosen;
-  for (size_t c = 0; c < of_class_.size(); ++c) {
-    if (of_class_[c].lanes) chosen.push_back(c);
+  for (size_t c = 0; c < offers.size(); ++c) {
+    if (offers[c].lanes != 0) chosen.push_back(c);
   }
-  std::ranges::stable_sort(chosen, std::ranges::greater(), [&](size_t c) {
-    return classes_.uses[c] * (of_class_[c].figures.build_ns - of_class_[c].lane_ns);
-  });
+  std::ranges::stable_sort(chosen, std::ranges::greater(),
+                           [&](size_t c) { return offers[c].saving_ns; });
   int64_t entries = 0;
   std::erase_if(chosen, [&](size_t c) {
-    const int64_t more = entries + of_class_[c].counts.entries;
-    if (more > MaxStructureEntries(groups_.m.nnz())) return true;
+    const int64_t more = entries + offers[c].entries;
+    if (more > MaxStructureEntries(nnz_m)) return true;
     entries = more;
     return false;
   });
+  std::erase_if(chosen, [&](size_t c) { return !of_class_[c].lanes; });  // others'
   plan_.structures.resize(chosen.size());
   const auto make = [&](int64_t begin, int64_t end, int) {
     for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {

@@ -21,6 +21,13 @@ struct GroupFigures {
   void Add(const GroupFigures& other);
 };
 
+// Groups of one class whose local problems a structure would serve: what it saves, and costs.
+struct LaneOffer {
+  double saving_ns = 0;
+  int64_t entries = 0;
+  int64_t lanes = 0;  // 1: it is worth one
+};
+
 // Counts all groups, once where they are shifted copies of one another, and makes structures of
 // those. Reads the pattern, groups and equal_columns of the plan; fills structures, structure_of,
 // largest and long_pairs.
@@ -29,6 +36,13 @@ class GroupSurvey {
   GroupSurvey(const CscView& a, const StaticSpaiOptions& options, int threads,
               StaticSpaiPlan& plan);
   StopReason Run(const Context& context);
+
+  // Run in two steps, where other processes have groups, too. `classes`: of these groups; uses are
+  // those of all processes, first[c] is -1 where there is none of class c here. The offers of the
+  // classes; those of classes that are not here are empty.
+  std::vector<LaneOffer> Survey(ShiftClasses classes);
+  // `offers`: of all processes; `nnz_m`: of the whole M.
+  StopReason Finish(const std::vector<LaneOffer>& offers, int64_t nnz_m, const Context& context);
 
   // Predicted nanoseconds of the build of each group.
   const Array<float>& build_ns() const { return build_ns_; }
@@ -57,7 +71,7 @@ class GroupSurvey {
   GroupFigures Figures(int64_t g, const LocalCounts& counts) const;
   void SurveyClass(size_t c, int worker);
   bool ReachesTargets(int64_t g) const;  // k in I, for each column of the group
-  void MakeStructures();
+  void MakeStructures(const std::vector<LaneOffer>& offers, int64_t nnz_m);
 
   const CscView& a_;
   const StaticSpaiOptions& options_;

@@ -153,7 +153,8 @@ Mask8 LaneSolver::SolveTargets(const Job& job, Mask8 lanes, int first, int width
   if (!None(lanes & ~done)) {
     LaneGradient(structure, first, width, v, x, g);
     LaneSolve(n2, width, l, inverse, g);
-    for (int64_t i = 0; i < n2 * width; ++i) x[i] += done ? Vec8{} : g[i];
+    // Not + 0 where done: a -0 would change by what its neighbours need.
+    for (int64_t i = 0; i < n2 * width; ++i) x[i] = done ? x[i] : x[i] + g[i];
     LaneResidual(structure, first, width, v, x, squared, fit);
   }
   const Mask8 stored = Store(job, first, width, x, squared);

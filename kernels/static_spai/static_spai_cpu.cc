@@ -14,6 +14,7 @@
 #include "kernels/static_spai/lane_solver.h"
 #include "kernels/static_spai/quality.h"
 #include "kernels/static_spai/static_spai.h"
+#include "kernels/static_spai/static_spai_part.h"
 #include "kernels/static_spai/static_spai_plan.h"
 #include "kernels/static_spai/static_spai_tuning.h"
 
@@ -194,8 +195,11 @@ class Worker {
   std::array<Columns, kLaneGroups> columns_;
 };
 
-Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
-                                const StaticSpaiOptions& options, const Context& context) {
+// M without its quality. `flags`: of its columns; those that are not the plan's have none, nor have
+// they residual norms and pivots.
+Result<StaticSpaiResult> BuildColumns(const StaticSpaiPlan& plan, const CscView& a,
+                                      const StaticSpaiOptions& options, const Context& context,
+                                      Array<uint8_t>& flags) {
   if (Status status = CheckOptions(a, options); !status.ok()) return status;
   if (Status status =
           CheckPlanPattern(a, plan.counts.n, plan.counts.nnz_a, plan.pattern_hash, context.threads);
@@ -208,7 +212,7 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
   result.m = EmptyM(plan.pattern, context.threads);
   result.residual_norms.resize(static_cast<size_t>(n));
   result.min_scaled_pivots.resize(static_cast<size_t>(n));
-  Array<uint8_t> flags(static_cast<size_t>(n));
+  flags.resize(static_cast<size_t>(n));
   if (options.post_filter == 0) ShowM(context, result);
 
   std::vector<std::unique_ptr<Worker>> workers(
@@ -243,8 +247,31 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
     ShowM(context, result);
   }
   result.shown.FinishedAll();
-  Summarise(flags, a.nnz(), context.threads, result);
   return result;
+}
+
+Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
+                                const StaticSpaiOptions& options, const Context& context) {
+  Array<uint8_t> flags;
+  Result<StaticSpaiResult> result = BuildColumns(plan, a, options, context, flags);
+  if (result.ok()) Summarise(flags, a.nnz(), context.threads, *result);
+  return result;
+}
+
+Result<StaticSpaiPart> BuildPart(const StaticSpaiPlan& plan, const CscView& a,
+                                 const StaticSpaiOptions& options, Context context) {
+  Array<uint8_t> flags;
+  context.result = nullptr;
+  Result<StaticSpaiResult> result = BuildColumns(plan, a, options, context, flags);
+  if (!result.ok()) return result.status();
+  StaticSpaiPart part;
+  part.m = std::move(result->m);
+  for (const int32_t k : plan.members) {
+    const auto at = static_cast<size_t>(k);
+    part.outcomes.push_back(
+        {k, flags[at], result->residual_norms[at], result->min_scaled_pivots[at]});
+  }
+  return part;
 }
 
 }  // namespace
@@ -252,6 +279,29 @@ Result<StaticSpaiResult> BuildM(const StaticSpaiPlan& plan, const CscView& a,
 Result<StaticSpaiResult> BuildStaticSpai(const StaticSpaiPlan& plan, const CscView& a,
                                          const StaticSpaiOptions& options, const Context& context) {
   return GuardMemory("build of static SPAI", [&] { return BuildM(plan, a, options, context); });
+}
+
+Result<StaticSpaiPart> BuildStaticSpaiPart(const StaticSpaiPlan& plan, const CscView& a,
+                                           const StaticSpaiOptions& options,
+                                           const Context& context) {
+  return GuardMemory("build of static SPAI", [&] { return BuildPart(plan, a, options, context); });
+}
+
+StaticSpaiQuality Summarise(std::span<const ColumnResult> outcomes, int64_t nnz_a, int64_t nnz_m,
+                            int threads) {
+  StaticSpaiResult result;
+  Array<uint8_t> flags(outcomes.size());
+  result.residual_norms.resize(outcomes.size());
+  result.min_scaled_pivots.resize(outcomes.size());
+  for (const ColumnResult& outcome : outcomes) {
+    const auto k = static_cast<size_t>(outcome.column);
+    flags[k] = outcome.flags;
+    result.residual_norms[k] = outcome.residual_norm;
+    result.min_scaled_pivots[k] = outcome.min_scaled_pivot;
+  }
+  Summarise(flags, nnz_a, threads, result);
+  result.quality.density = static_cast<double>(nnz_m) / static_cast<double>(nnz_a);
+  return std::move(result.quality);
 }
 
 }  // namespace spaid::kernels

@@ -153,21 +153,21 @@ Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options) {
   return CheckRanges(options);
 }
 
-Status CheckColumns(const PatternView& a, int threads) {
-  std::atomic<int64_t> first = a.n_cols;  // first empty column
+Status CheckColumns(const PatternView& a, int threads, int64_t first) {
+  std::atomic<int64_t> empty = a.n_cols;  // the first empty column
   ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
       if (a.col_ptr[static_cast<size_t>(j)] != a.col_ptr[static_cast<size_t>(j) + 1]) continue;
-      Lower(first, j);
+      Lower(empty, j);
       return;
     }
   });
-  if (first == a.n_cols) return {};
+  if (empty == a.n_cols) return {};
   return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
-                "column " + std::to_string(first) +
+                "column " + std::to_string(first + empty) +
                     " of the matrix has no entry, so the matrix is singular and no approximate "
                     "inverse exists; remove the unknown or give it an equation")
-      .At("column", first);
+      .At("column", first + empty);
 }
 
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns) {
@@ -219,6 +219,24 @@ int64_t BuildBytes(int64_t n, int64_t nnz_m, int64_t long_pairs, const LocalCoun
 
 const StaticSpaiCounts& Counts(const StaticSpaiPlan& plan) { return plan.counts; }
 
+void CompletePlan(const PatternView& a, const GroupSurvey& survey, const StaticSpaiOptions& options,
+                  int threads, StaticSpaiPlan& plan) {
+  MakeBatches(survey.build_ns(), plan);
+  StaticSpaiCounts& counts = plan.counts;
+  counts.n = a.n_cols;
+  counts.nnz_a = a.nnz();
+  counts.nnz_m = plan.pattern.nnz();
+  counts.n1_max = plan.largest.n1;
+  counts.n2_max = survey.totals().n2_max;
+  counts.sum_n1 = survey.totals().sum_n1;
+  counts.qr_flops = survey.totals().qr_flops;
+  counts.gram_flops = survey.totals().gram_flops;
+  const auto pairs = static_cast<int64_t>(plan.long_pairs.size());
+  counts.plan_bytes = PlanBytes(counts.n, counts.nnz_m, pairs);
+  counts.build_bytes = BuildBytes(counts.n, counts.nnz_m, pairs, plan.largest, counts.n2_max,
+                                  threads, options.post_filter > 0);
+}
+
 namespace {
 
 Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
@@ -236,7 +254,6 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
   auto plan = std::make_shared<StaticSpaiPlan>();
   plan->pattern = *std::move(pattern);
   const PatternView m = plan->pattern;
-  const int64_t n = m.n_cols;
   plan->pattern_hash = HashPattern(a, context.threads);
   plan->equal_columns = FindEqualColumns(a, context.threads);
 
@@ -252,21 +269,7 @@ Result<std::shared_ptr<const StaticSpaiPlan>> MakePlan(const CscView& a,
   GroupSurvey survey(a, options, threads, *plan);
   stopped = survey.Run(context);
   if (stopped != StopReason::kNone) return StopStatus(stopped, "plan of static SPAI");
-  MakeBatches(survey.build_ns(), *plan);
-
-  StaticSpaiCounts& counts = plan->counts;
-  counts.n = n;
-  counts.nnz_a = a.nnz();
-  counts.nnz_m = m.nnz();
-  counts.n1_max = plan->largest.n1;
-  counts.n2_max = survey.totals().n2_max;
-  counts.sum_n1 = survey.totals().sum_n1;
-  counts.qr_flops = survey.totals().qr_flops;
-  counts.gram_flops = survey.totals().gram_flops;
-  const auto pairs = static_cast<int64_t>(plan->long_pairs.size());
-  counts.plan_bytes = PlanBytes(n, counts.nnz_m, pairs);
-  counts.build_bytes = BuildBytes(n, counts.nnz_m, pairs, plan->largest, counts.n2_max, threads,
-                                  options.post_filter > 0);
+  CompletePlan(a, survey, options, threads, *plan);
   return std::shared_ptr<const StaticSpaiPlan>(std::move(plan));
 }
 

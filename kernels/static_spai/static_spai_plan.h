@@ -37,8 +37,14 @@ struct StaticSpaiPlan {
 Status CheckOptions(const PatternView& a, const StaticSpaiOptions& options);
 
 // FAILED_PRECONDITION/ZERO_COLUMN where a column of A has no entry: every pattern needs each
-// column.
-Status CheckColumns(const PatternView& a, int threads);
+// column. `a` may be a block of columns, of which [0] is column `first` of the whole.
+Status CheckColumns(const PatternView& a, int threads, int64_t first = 0);
+
+// Fills what follows from a finished survey of the plan's groups: batches and counts. `a`: its n
+// and entries are those of the plan.
+class GroupSurvey;
+void CompletePlan(const PatternView& a, const GroupSurvey& survey, const StaticSpaiOptions& options,
+                  int threads, StaticSpaiPlan& plan);
 
 // Flops of one group of `columns` columns with equal J.
 double QrFlops(const LocalCounts& counts, int64_t n2, int64_t columns);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "kernels/base/parallel.h"
-#include "kernels/sparse/hash.h"
 #include "kernels/static_spai/static_spai_tuning.h"
 
 namespace spaid::kernels {
@@ -13,25 +12,9 @@ namespace {
 
 namespace tuning = static_spai_tuning;
 
-constexpr uint64_t kNoClass = 0;  // a hash that puts a member in no class
-
-// Members [begin, ...) of one hash, up to the next run.
-struct HashRun {
-  uint64_t hash;
-  int32_t begin;
-  int32_t id = -1;
-};
-
-// The classes of `runs`, all of `n` members, by open addressing. The table is at most half full;
-// what comes when it is has no class: a matrix without repetition shall not pay for a table of its
-// columns.
+// The classes of `runs`, all of `n` members.
 void NameClasses(int64_t n, std::vector<std::vector<HashRun>>& runs, ShiftClasses& classes) {
-  struct Slot {
-    uint64_t hash = kNoClass;
-    int32_t id = -1;
-  };
-  constexpr uint64_t kSlots = 2 * tuning::kMaxClasses;
-  std::vector<Slot> table(kSlots);
+  ClassNames names;
   HashRun* last = nullptr;
   const auto end_last = [&](int64_t end) {
     if (last != nullptr && last->id >= 0) {
@@ -42,19 +25,12 @@ void NameClasses(int64_t n, std::vector<std::vector<HashRun>>& runs, ShiftClasse
     for (HashRun& run : part) {
       end_last(run.begin);
       last = &run;
-      if (run.hash == kNoClass) continue;
-      uint64_t at = run.hash % kSlots;
-      while (table[at].hash != kNoClass && table[at].hash != run.hash) at = (at + 1) % kSlots;
-      if (table[at].hash == kNoClass) {
-        if (classes.size() == tuning::kMaxClasses) continue;
-        table[at] = {run.hash, static_cast<int32_t>(classes.size())};
-        classes.first.push_back(run.begin);
-        classes.uses.push_back(0);
-      }
-      run.id = table[at].id;
+      run.id = names.Name(run.hash, run.begin);
+      classes.uses.resize(static_cast<size_t>(names.size()));
     }
   }
   end_last(n);
+  classes.first = names.first();
 }
 
 // Classes by hash(i), confirmed by equal(i, first of the class); a member that only shares its hash
@@ -89,15 +65,6 @@ StopReason Classify(int64_t n, const Context& context, const Hash& hash, const E
       }
     }
   });
-}
-
-// Whether x and y, less their origins, are equal.
-bool EqualShifted(std::span<const int32_t> x, int64_t x0, std::span<const int32_t> y, int64_t y0) {
-  if (x.size() != y.size()) return false;
-  const auto shift = static_cast<int32_t>(x0 - y0);
-  bool same = true;  // no early exit: nearly all are, and the loop is vectorised
-  for (size_t i = 0; i < x.size(); ++i) same &= x[i] - y[i] == shift;
-  return same;
 }
 
 // Fills block_begin, pair_begin and pairs where blocks are wide enough to pay.
@@ -148,12 +115,44 @@ void AddBlocks(const PatternView& a, std::span<const int32_t> columns, Structure
 
 }  // namespace
 
+ClassNames::ClassNames() : table_(2 * tuning::kMaxClasses) {}
+
+ClassNames::ClassNames(std::span<const uint64_t> hashes) : ClassNames() {
+  hashes_.assign(hashes.begin(), hashes.end());
+  int32_t id = 0;
+  for (const uint64_t hash : hashes_) Find(hash) = {hash, id++};
+}
+
+ClassNames::Slot& ClassNames::Find(uint64_t hash) {
+  uint64_t at = hash % table_.size();
+  while (table_[at].hash != kNoClass && table_[at].hash != hash) at = (at + 1) % table_.size();
+  return table_[at];
+}
+
+int32_t ClassNames::Name(uint64_t hash, int32_t member) {
+  if (hash == kNoClass) return -1;
+  Slot& slot = Find(hash);
+  if (slot.hash == kNoClass) {
+    if (size() == tuning::kMaxClasses) return -1;
+    slot = {hash, static_cast<int32_t>(size())};
+    hashes_.push_back(hash);
+    first_.push_back(member);
+  }
+  return slot.id;
+}
+
+bool EqualShifted(std::span<const int32_t> x, int64_t x0, std::span<const int32_t> y, int64_t y0) {
+  if (x.size() != y.size()) return false;
+  const auto shift = static_cast<int32_t>(x0 - y0);
+  bool same = true;  // no early exit: nearly all are, and the loop is vectorised
+  for (size_t i = 0; i < x.size(); ++i) same &= x[i] - y[i] == shift;
+  return same;
+}
+
 StopReason ClassifyColumns(const PatternView& a, const Context& context, ShiftClasses& classes) {
   return Classify(
       a.n_cols, context,
-      [&](int64_t j) {
-        return HashArray(a.column(j), 0, static_cast<int32_t>(j)) | 1;  // never kNoClass
-      },
+      [&](int64_t j) { return HashShifted(a.column(j), static_cast<int32_t>(j)); },
       [&](int64_t j, int64_t l) { return EqualShifted(a.column(j), j, a.column(l), l); }, classes);
 }
 
@@ -162,17 +161,9 @@ StopReason ClassifyGroups(const GroupsView& groups, const ShiftClasses& columns_
   const auto class_of = [&](int32_t j) { return columns_of_a.of[static_cast<size_t>(j)]; };
   return Classify(
       groups.size(), context,
-      [&](int64_t g) -> uint64_t {
-        const std::span<const int32_t> members = groups.group(g), columns = groups.columns(g);
-        uint64_t of_classes = 0;  // a sum: no term waits for the one before it
-        for (size_t q = 0; q < columns.size(); ++q) {
-          const int32_t c = class_of(columns[q]);
-          if (c < 0) return kNoClass;
-          of_classes += HashMix(static_cast<uint64_t>(c), q << 32);
-        }
-        const uint64_t hash =
-            HashArray(members, HashArray(columns, of_classes, members[0]), members[0]);
-        return hash | 1;
+      [&](int64_t g) {
+        const std::span<const int32_t> columns = groups.columns(g);
+        return HashGroup(groups.group(g), columns, [&](size_t q) { return class_of(columns[q]); });
       },
       [&](int64_t g, int64_t h) {
         const std::span<const int32_t> x = groups.columns(g), y = groups.columns(h);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/sparse/hash.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
@@ -21,6 +22,62 @@ struct ShiftClasses {
 
   int64_t size() const { return static_cast<int64_t>(first.size()); }
 };
+
+inline constexpr uint64_t kNoClass = 0;  // a hash that puts a member in no class
+
+// Members [begin, ...) of one hash, up to the next run.
+struct HashRun {
+  uint64_t hash;
+  int32_t begin;
+  int32_t id = -1;  // of its class
+};
+
+// Names the classes of a list by the hashes of its members, in order. At most kMaxClasses: what
+// comes after those has no class, so that a matrix without repetition does not pay for a table of
+// its columns.
+class ClassNames {
+ public:
+  ClassNames();
+  // Continues where another one, which has named these, was left.
+  explicit ClassNames(std::span<const uint64_t> hashes);
+
+  // The class of a hash, which is new where `member` is its first; -1: none.
+  int32_t Name(uint64_t hash, int32_t member);
+  int64_t size() const { return static_cast<int64_t>(hashes_.size()); }
+  const std::vector<uint64_t>& hashes() const { return hashes_; }
+  const std::vector<int32_t>& first() const { return first_; }  // of those that were new here
+
+ private:
+  struct Slot {
+    uint64_t hash = kNoClass;
+    int32_t id = -1;
+  };
+  Slot& Find(uint64_t hash);
+  std::vector<Slot> table_;  // open addressing; at most half full
+  std::vector<uint64_t> hashes_;
+  std::vector<int32_t> first_;
+};
+
+// The hash of column j of A, equal for shifted columns; never kNoClass.
+inline uint64_t HashShifted(std::span<const int32_t> rows, int32_t j) {
+  return HashArray(rows, 0, j) | 1;
+}
+// Whether x and y, less their origins, are equal.
+bool EqualShifted(std::span<const int32_t> x, int64_t x0, std::span<const int32_t> y, int64_t y0);
+
+// The hash of a group with `members` and `columns` = J, equal for shifted groups. class_of(q): that
+// of column J[q] of A. kNoClass where one of them has none.
+template <class ClassOf>
+uint64_t HashGroup(std::span<const int32_t> members, std::span<const int32_t> columns,
+                   const ClassOf& class_of) {
+  uint64_t of_classes = 0;  // a sum: no term waits for the one before it
+  for (size_t q = 0; q < columns.size(); ++q) {
+    const int32_t c = class_of(q);
+    if (c < 0) return kNoClass;
+    of_classes += HashMix(static_cast<uint64_t>(c), q << 32);
+  }
+  return HashArray(members, HashArray(columns, of_classes, members[0]), members[0]) | 1;
+}
 
 // Classifies the columns of `a`: j and l are equal where the row sets, less j and less l, are.
 // Both poll the stop token of the context, and return its reason.
