@@ -217,7 +217,7 @@ Result<StaticSpaiResult> BuildColumns(const StaticSpaiPlan& plan, const CscView&
 
   std::vector<std::unique_ptr<Worker>> workers(
       static_cast<size_t>(ResolveThreads(context.threads)));
-  ColumnProgress progress(context.progress, n);
+  ColumnProgress progress(context.progress, std::ssize(plan.members));
   Context quiet = context;  // ParallelFor would count batches
   quiet.progress = nullptr;
   std::atomic<bool> cut_short = false;
