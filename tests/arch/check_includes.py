@@ -27,6 +27,7 @@ ALLOWED = {
                     'kernels/base'),
     'kernels/engine': ('kernels/amg', 'kernels/dynamic_spai', 'kernels/static_spai', 'kernels/fsai',
                        'kernels/krylov', 'kernels/sparse', 'kernels/dense', 'kernels/base'),
+    'kernels/mpi': ('kernels/static_spai', 'kernels/krylov', 'kernels/sparse', 'kernels/base'),
     'kernels/bench': ('kernels/',),
     'proto/messages': (),
     'proto/services': ('proto/messages',),
@@ -68,8 +69,8 @@ THIRD_PARTIES = {
     'prometheus/': ('server/',),
     'httplib.h': (),
     'Eigen/': ('client/cpp', 'client/cli', 'client/examples'),
-    'petsc': ('client/petsc',),
-    'mpi.h': ('client/petsc',),
+    'petsc': ('client/petsc', 'kernels/mpi'),
+    'mpi.h': ('client/petsc', 'kernels/mpi'),
     'nlohmann/': ('server/ops', 'client/'),
     'benchmark/': ('kernels/bench', 'server/sched'),
     'gtest/': (),
@@ -77,14 +78,14 @@ THIRD_PARTIES = {
 }
 
 # Numerics use the standard library (headers without a dot), POSIX, malloc and CUDA;
-# nothing else. Benchmarks use Google Benchmark, and those of peers the peers.
+# nothing else but, in one room, MPI and PETSc. Benchmarks use Google Benchmark, and those of peers the peers.
 KERNEL_SYSTEM = re.compile(
     r'^(?:[a-z_]+|dlfcn\.h|link\.h|pthread\.h|sched\.h|unistd\.h|malloc\.h|immintrin\.h|sys/\w+\.h'
     r'|cuda\w*\.h|cu(?:blas|sparse|solver)\w*\.h|(?:cub|thrust|cuda|cooperative_groups)(?:/.*|\.h))$')
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 TARGET = re.compile(r'\bspaid_(?:kernels|server)_(?!library\b)[a-z_]+\b|\bspaid_proto_grpc\b|\bspaid_proto\b'
-                    r'|\bspaid_client\b|\bspaid::client\b|\bspaid_c\b|\bspaid_petsc\b|\bspaid_test_[a-z_]+\b|\bspaid_oracle\b')
+                    r'|\bspaid_client\b|\bspaid::client\b|\bspaid_c\b|\bspaid_petsc\b|\bspaid_mpi\b|\bspaid_test_[a-z_]+\b|\bspaid_oracle\b')
 
 
 def room_of_file(path):
@@ -120,7 +121,7 @@ def room_of_target(name):
         return f'{match.group(1)}/{match.group(2)}'
     return {'spaid_proto': 'proto/messages', 'spaid_proto_grpc': 'proto/services',
             'spaid_client': 'client/cpp', 'spaid::client': 'client/cpp', 'spaid_c': 'client/c',
-            'spaid_petsc': 'client/petsc'}.get(name, 'tests')
+            'spaid_petsc': 'client/petsc', 'spaid_mpi': 'kernels/mpi'}.get(name, 'tests')
 
 
 def covers(allowed, room):
@@ -131,7 +132,8 @@ def third_party_breach(path, room, name):
     if path.parts[:3] == ('kernels', 'bench', 'peers'):
         return None
     if room.startswith('kernels/') and not KERNEL_SYSTEM.match(name):
-        if not (room == 'kernels/bench' and name.startswith('benchmark/')):
+        if not (room == 'kernels/bench' and name.startswith('benchmark/') or
+                room == 'kernels/mpi' and name.startswith(('mpi.h', 'petsc'))):
             return 'kernels use the C++ standard library and CUDA only'
     for prefix, rooms in THIRD_PARTIES.items():
         if name.startswith(prefix) and not covers(rooms, room):

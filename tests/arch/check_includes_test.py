@@ -40,6 +40,12 @@ class CheckIncludesTest(unittest.TestCase):
             'kernels/base/a.cc',
             '#include <vector>\n#include <dlfcn.h>\n#include <cuda_runtime.h>\n#include <cub/cub.cuh>\n')
 
+    def test_mpi_and_petsc_have_one_room_of_the_kernels(self):
+        self.assert_clean('kernels/mpi/a.cc', '#include <mpi.h>\n#include <petscksp.h>\n')
+        self.assert_breach('kernels/krylov/a.cc', '#include <petscksp.h>\n', 'petscksp.h')
+        self.assert_breach('kernels/mpi/a.cc', '#include "kernels/engine/engine.h"\n',
+                           'kernels/mpi must not include')
+
     def test_kernels_arrows_point_down(self):
         self.assert_breach('kernels/base/a.h', '#include "kernels/sparse/matrix.h"\n',
                            'kernels/base must not include')

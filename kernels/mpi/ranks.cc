@@ -1,0 +1,185 @@
+#include "kernels/mpi/ranks.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace spaid::kernels::mpi {
+namespace {
+
+using std::chrono::microseconds;
+
+// Between two looks at the other ranks: a short work ends soon, a long one is not disturbed.
+constexpr microseconds kFirstPause{200}, kLongestPause{10'000};
+
+void Tell(MPI_Comm comm, int from, std::string& text) {
+  auto size = static_cast<int64_t>(text.size());
+  Must(MPI_Bcast(&size, 1, MPI_INT64_T, from, comm));
+  text.resize(static_cast<size_t>(size));
+  Must(MPI_Bcast(text.data(), static_cast<int>(size), MPI_CHAR, from, comm));
+}
+
+// Keeps what one rank has done, for the thread that sums it.
+class Done : public ProgressSink {
+ public:
+  void OnProgress(Stage, int64_t done, int64_t total) override {
+    done_.store(done, std::memory_order_relaxed);
+    total_.store(total, std::memory_order_relaxed);
+  }
+  void OnResidual(const ResidualPoint&) override {}
+  int64_t done() const { return done_.load(std::memory_order_relaxed); }
+  int64_t total() const { return total_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> done_ = 0, total_ = 0;
+};
+
+// Sums `values` over all ranks without spinning: a core that waits is a core that computes.
+template <size_t kCount>
+std::array<int64_t, kCount> SumQuietly(MPI_Comm comm, const std::array<int64_t, kCount>& values) {
+  std::array<int64_t, kCount> sums;
+  MPI_Request request;
+  Must(MPI_Iallreduce(values.data(), sums.data(), static_cast<int>(kCount), MPI_INT64_T, MPI_SUM,
+                      comm, &request));
+  for (microseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    int over = 0;
+    Must(MPI_Test(&request, &over, MPI_STATUS_IGNORE));
+    if (over) return sums;
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+}  // namespace
+
+int RankOf(MPI_Comm comm) {
+  int rank = 0;
+  Must(MPI_Comm_rank(comm, &rank));
+  return rank;
+}
+
+int RanksOf(MPI_Comm comm) {
+  int size = 1;
+  Must(MPI_Comm_size(comm, &size));
+  return size;
+}
+
+Status Agree(MPI_Comm comm, const Status& own) {
+  const int ranks = RanksOf(comm);
+  int speaker = own.ok() ? ranks : RankOf(comm);
+  Must(MPI_Allreduce(MPI_IN_PLACE, &speaker, 1, MPI_INT, MPI_MIN, comm));
+  if (speaker == ranks) return {};
+  int64_t numbers[2] = {static_cast<int64_t>(own.code()), own.index()};
+  std::string reason = own.reason(), message = own.message(), field = own.field();
+  Must(MPI_Bcast(numbers, 2, MPI_INT64_T, speaker, comm));
+  Tell(comm, speaker, reason);
+  Tell(comm, speaker, message);
+  Tell(comm, speaker, field);
+  return Status(static_cast<StatusCode>(numbers[0]), std::move(reason), std::move(message))
+      .At(std::move(field), numbers[1]);
+}
+
+Status AgreeStop(MPI_Comm comm, const StopToken& stop, std::string_view what) {
+  const StopReason reason = stop.Poll();
+  return Agree(comm, reason == StopReason::kNone ? Status() : StopStatus(reason, what));
+}
+
+Status Watched(MPI_Comm comm, const Context& context, Stage stage,
+               const std::function<Status(const Context& context)>& work) {
+  if (RanksOf(comm) == 1) return work(context);
+  StopSource source(context.stop);
+  Done done;
+  Context inner = context;
+  inner.stop = source.token();
+  inner.progress = &done;
+  Status status;
+  std::mutex mutex;
+  std::condition_variable ended;
+  bool over = false;  // guarded by mutex
+  std::thread worker([&] {
+    status = work(inner);
+    const std::lock_guard<std::mutex> lock(mutex);
+    over = true;
+    ended.notify_one();
+  });
+  int64_t told = -1;
+  for (microseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+    bool own_over = false;
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      own_over = ended.wait_for(lock, pause, [&] { return over; });
+    }
+    const StopReason reason = context.stop.Poll();
+    const auto [cancelled, late, busy, units, total] =
+        SumQuietly<5>(comm, {reason == StopReason::kCancelled, reason == StopReason::kTimeLimit,
+                             !own_over, done.done(), done.total()});
+    if (cancelled > 0) source.Request(StopReason::kCancelled);
+    if (late > 0) source.Request(StopReason::kTimeLimit);
+    if (context.progress != nullptr && units > told && total > 0) {
+      context.progress->OnProgress(stage, told = units, total);
+    }
+    if (busy == 0) break;
+  }
+  worker.join();
+  return Agree(comm, status);
+}
+
+int64_t SumOf(MPI_Comm comm, int64_t own) {
+  Must(MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT64_T, MPI_SUM, comm));
+  return own;
+}
+
+int64_t SumBefore(MPI_Comm comm, int64_t own) {
+  int64_t before = 0;
+  Must(MPI_Exscan(&own, &before, 1, MPI_INT64_T, MPI_SUM, comm));
+  return RankOf(comm) == 0 ? 0 : before;  // rank 0's is not defined
+}
+
+Array<int64_t> BeginsOf(MPI_Comm comm, int64_t own) {
+  Array<int64_t> begin(static_cast<size_t>(RanksOf(comm)) + 1);
+  begin[0] = 0;
+  Must(MPI_Allgather(&own, 1, MPI_INT64_T, &begin[1], 1, MPI_INT64_T, comm));
+  for (size_t r = 1; r < begin.size(); ++r) begin[r] += begin[r - 1];
+  return begin;
+}
+
+void internal::ExchangeBytes(MPI_Comm comm, const void* const* to, const int64_t* counts,
+                             int64_t size, Array<std::byte>& from, Array<int64_t>& from_counts) {
+  const auto ranks = static_cast<size_t>(RanksOf(comm)), own = static_cast<size_t>(RankOf(comm));
+  from_counts.resize(ranks);
+  Must(MPI_Alltoall(counts, 1, MPI_INT64_T, from_counts.data(), 1, MPI_INT64_T, comm));
+  int64_t all = 0;
+  for (const int64_t count : from_counts) all += count;
+  from.resize(static_cast<size_t>(all * size));
+  // In pieces, as MPI's counts are 32 bits wide.
+  constexpr int64_t kPiece = int64_t{1} << 30;
+  std::vector<MPI_Request> requests;
+  std::byte* at = from.data();
+  for (size_t r = 0; r < ranks; ++r) {
+    const int64_t bytes = from_counts[r] * size;
+    if (r == own && bytes > 0) {
+      std::memcpy(at, to[r], static_cast<size_t>(bytes));
+    } else {
+      for (int64_t p = 0; p < bytes; p += kPiece) {
+        Must(MPI_Irecv(at + p, static_cast<int>(std::min(kPiece, bytes - p)), MPI_BYTE,
+                       static_cast<int>(r), 0, comm, &requests.emplace_back()));
+      }
+    }
+    at += bytes;
+  }
+  for (size_t r = 0; r < ranks; ++r) {
+    const auto* bytes = static_cast<const std::byte*>(to[r]);
+    for (int64_t p = 0; r != own && p < counts[r] * size; p += kPiece) {
+      Must(MPI_Isend(bytes + p, static_cast<int>(std::min(kPiece, counts[r] * size - p)), MPI_BYTE,
+                     static_cast<int>(r), 0, comm, &requests.emplace_back()));
+    }
+  }
+  Must(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));
+}
+
+}  // namespace spaid::kernels::mpi

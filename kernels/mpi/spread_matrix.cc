@@ -1,0 +1,245 @@
+#include "kernels/mpi/spread_matrix.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/mpi/ranks.h"
+
+namespace spaid::kernels::mpi {
+namespace {
+
+constexpr int64_t kMostIndices = std::numeric_limits<PetscInt>::max();
+
+Status Invalid(const char* reason, std::string message, const char* field) {
+  return Status(StatusCode::kInvalidArgument, reason, std::move(message)).At(field);
+}
+
+// All ranks must mean one square matrix. `n`, `own`: as this rank says. Fills `begin`.
+Status CheckSizes(MPI_Comm comm, int64_t n, int64_t own, const char* n_field, const char* own_field,
+                  Array<int64_t>& begin) {
+  int64_t sizes[2] = {n, -n};
+  Must(MPI_Allreduce(MPI_IN_PLACE, sizes, 2, MPI_INT64_T, MPI_MAX, comm));
+  const int64_t most = sizes[0], least = -sizes[1];
+  Status status;
+  if (n != least) {  // rank by rank, so that one of them says it
+    status = Invalid("SIZE_MISMATCH",
+                     std::string(n_field) + " is " + std::to_string(n) + " on rank " +
+                         std::to_string(RankOf(comm)) + " and " + std::to_string(least) +
+                         " on another; all must name the size of the whole matrix",
+                     n_field);
+  } else if (least <= 0) {
+    status = Invalid("EMPTY_MATRIX", "the matrix has " + std::to_string(n) + " rows; it needs one",
+                     n_field);
+  } else if (most > kMostIndices) {
+    status =
+        Invalid("MATRIX_TOO_LARGE",
+                "the matrix has " + std::to_string(n) + " rows; indices are 32 bits wide", n_field);
+  } else if (own < 0) {
+    status = Invalid("BAD_POINTERS", "a block cannot have " + std::to_string(own) + " of them",
+                     own_field);
+  }
+  if (Status agreed = Agree(comm, status); !agreed.ok()) return agreed;
+  begin = BeginsOf(comm, own);
+  if (begin.back() == n) return {};
+  return Invalid("NOT_SQUARE",
+                 "the blocks of all ranks have " + std::to_string(begin.back()) + " together, " +
+                     n_field + " is " + std::to_string(n) + "; the matrix must be square",
+                 own_field);
+}
+
+MatOwner Transposed(const MatOwner& of) {
+  Mat made = nullptr;
+  Must(MatTranspose(of.get(), MAT_INITIAL_MATRIX, &made));
+  return MatOwner(made);
+}
+
+// This rank's rows of `of`, read by columns.
+CscMatrix RowsOf(const MatOwner& of, int64_t n) {
+  PetscInt begin = 0, end = 0;
+  Must(MatGetOwnershipRange(of.get(), &begin, &end));
+  CscMatrix out;
+  out.n_rows = n;
+  out.n_cols = end - begin;
+  out.col_ptr.push_back(0);
+  for (PetscInt i = begin; i < end; ++i) {
+    PetscInt count = 0;
+    const PetscInt* indices = nullptr;
+    const PetscScalar* values = nullptr;
+    Must(MatGetRow(of.get(), i, &count, &indices, &values));
+    out.row_idx.insert(out.row_idx.end(), indices, indices + count);
+    out.values.insert(out.values.end(), values, values + count);
+    Must(MatRestoreRow(of.get(), i, &count, &indices, &values));
+    out.col_ptr.push_back(static_cast<int64_t>(out.row_idx.size()));
+  }
+  return out;
+}
+
+// What rank r is sent of a whole: columns [n r / ranks, n (r + 1) / ranks).
+IndexRange Share(int64_t n, int rank, int ranks) {
+  return {n * rank / ranks, n * (rank + 1) / ranks};
+}
+
+}  // namespace
+
+IndexRange SpreadMatrix::own() const {
+  const auto rank = static_cast<size_t>(RankOf(comm));
+  return {begin[rank], begin[rank + 1]};
+}
+
+MatOwner MakeRows(MPI_Comm comm, const CscView& rows) {
+  const auto own = static_cast<PetscInt>(rows.n_cols);
+  std::vector<PetscInt> ptr(rows.col_ptr.begin(), rows.col_ptr.end());
+  const PetscInt* indices = rows.row_idx.data();
+  static_assert(std::is_same_v<PetscInt, int32_t>, "a PETSc with 64-bit indices needs a copy here");
+  Mat made = nullptr;
+  Must(MatCreateMPIAIJWithArrays(comm, own, own, static_cast<PetscInt>(rows.n_rows),
+                                 static_cast<PetscInt>(rows.n_rows), ptr.data(), indices,
+                                 rows.values.data(), &made));
+  return MatOwner(made);
+}
+
+Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
+                                  const ValidationOptions& options, const Context& context) {
+  const bool by_rows = layout == Layout::kCsr;
+  SpreadMatrix spread;
+  spread.comm = comm;
+  spread.n = by_rows ? block.n_cols : block.n_rows;
+  if (Status status =
+          CheckSizes(comm, spread.n, by_rows ? block.n_rows : block.n_cols,
+                     by_rows ? "n_cols" : "n_rows", by_rows ? "n_rows" : "n_cols", spread.begin);
+      !status.ok()) {
+    return status;
+  }
+  const int64_t n = spread.n;
+  ValidationOptions own = options;
+  own.pattern_only = false;
+  own.first_major = spread.own().begin;
+  own.first_entry = SumBefore(comm, block.nnz());
+  Status status = Locally(comm, "matrix over several ranks", [&]() -> Status {
+    Result<CscMatrix> canonical = CanonicalizeBlock(std::move(block), layout, own);
+    if (!canonical.ok()) return canonical.status();
+    spread.columns = *std::move(canonical);
+    if (spread.columns.nnz() <= kMostIndices) return {};
+    return Invalid("MATRIX_TOO_LARGE",
+                   "a rank would hold " + std::to_string(spread.columns.nnz()) +
+                       " entries, which PETSc's 32-bit indices cannot count; take more ranks",
+                   by_rows ? "row_ptr" : "col_ptr");
+  });
+  if (!status.ok()) return status;
+  spread.nnz = SumOf(comm, spread.columns.nnz());
+  if (status = AgreeStop(comm, context.stop, "matrix over several ranks"); !status.ok()) {
+    return status;
+  }
+  // Either form is the transpose of the other, and each rank has its block of one.
+  const CscView major{{n, spread.own().size(), spread.columns.col_ptr, spread.columns.row_idx},
+                      spread.columns.values};
+  MatOwner given = MakeRows(comm, major);
+  if (by_rows) {
+    spread.rows = std::move(given);
+    const MatOwner turned = Transposed(spread.rows);
+    status = Locally(comm, "matrix over several ranks", [&]() -> Status {
+      spread.columns = RowsOf(turned, n);
+      return {};
+    });
+    if (!status.ok()) return status;
+  } else {
+    spread.rows = Transposed(given);
+  }
+  return spread;
+}
+
+Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, CscMatrix whole, const Context& context) {
+  const int rank = RankOf(comm), ranks = RanksOf(comm);
+  Status status;
+  if (rank == 0) {
+    Result<CscMatrix> checked = GuardMemory("matrix over several ranks", [&] {
+      return Canonicalize(std::move(whole), Layout::kCsc, {.threads = context.threads});
+    });
+    status = checked.status();
+    if (checked.ok()) whole = *std::move(checked);
+  }
+  if (Status agreed = Agree(comm, status); !agreed.ok()) return agreed;
+  std::vector<Array<int64_t>> lengths(static_cast<size_t>(ranks));
+  std::vector<Array<int32_t>> rows(lengths.size());
+  std::vector<Array<double>> values(lengths.size());
+  int64_t n = rank == 0 ? whole.n_cols : 0;
+  Must(MPI_Bcast(&n, 1, MPI_INT64_T, 0, comm));
+  for (int r = 0; rank == 0 && r < ranks; ++r) {
+    const auto [begin, end] = Share(n, r, ranks);
+    const auto to = static_cast<size_t>(r);
+    for (int64_t j = begin; j < end; ++j) {
+      lengths[to].push_back(std::ssize(PatternView(whole.pattern()).column(j)));
+    }
+    const int64_t from = whole.col_ptr[static_cast<size_t>(begin)];
+    const int64_t until = whole.col_ptr[static_cast<size_t>(end)];
+    rows[to].assign(whole.row_idx.begin() + from, whole.row_idx.begin() + until);
+    values[to].assign(whole.values.begin() + from, whole.values.begin() + until);
+  }
+  CscMatrix block;
+  block.n_rows = n;
+  block.n_cols = Share(n, rank, ranks).size();
+  block.col_ptr.push_back(0);
+  for (const int64_t length : Exchange(comm, lengths)) {
+    block.col_ptr.push_back(block.col_ptr.back() + length);
+  }
+  block.row_idx = Exchange(comm, rows);
+  block.values = Exchange(comm, values);
+  return SpreadBlocks(comm, std::move(block), Layout::kCsc, {.threads = context.threads}, context);
+}
+
+Result<SpreadPattern> SpreadBlocks(const SpreadMatrix& like, Pattern block) {
+  const IndexRange own = like.own();
+  ValidationOptions options{.pattern_only = true};
+  options.first_major = own.begin;
+  options.first_entry = SumBefore(like.comm, block.nnz());
+  SpreadPattern pattern;
+  Status status = Locally(like.comm, "pattern over several ranks", [&]() -> Status {
+    if (block.n_rows != like.n || block.n_cols != own.size()) {
+      return Invalid("PATTERN_SIZE_MISMATCH",
+                     "the block of the pattern on rank " + std::to_string(RankOf(like.comm)) +
+                         " is " + std::to_string(block.n_rows) + " x " +
+                         std::to_string(block.n_cols) + ", that of the matrix " +
+                         std::to_string(like.n) + " x " + std::to_string(own.size()) +
+                         "; send a pattern of the matrix' size",
+                     "user_pattern");
+    }
+    Result<CscMatrix> canonical = CanonicalizeBlock(
+        CscMatrix{
+            block.n_rows, block.n_cols, std::move(block.col_ptr), std::move(block.row_idx), {}},
+        Layout::kCsc, options);
+    if (!canonical.ok()) return canonical.status();
+    pattern = {like.n, own.size(), std::move(canonical->col_ptr), std::move(canonical->row_idx)};
+    return {};
+  });
+  if (!status.ok()) return status;
+  return pattern;
+}
+
+Result<SpreadPattern> SpreadWhole(const SpreadMatrix& like, const PatternView* whole) {
+  const auto ranks = static_cast<size_t>(RanksOf(like.comm));
+  Status status;
+  if (whole != nullptr && (whole->n_rows != like.n || whole->n_cols != like.n)) {
+    status = Invalid("PATTERN_SIZE_MISMATCH", "send a pattern of the matrix' size", "user_pattern");
+  }
+  if (Status agreed = Agree(like.comm, status); !agreed.ok()) return agreed;
+  std::vector<Array<int64_t>> lengths(ranks);
+  std::vector<Array<int32_t>> rows(ranks);
+  for (size_t r = 0; whole != nullptr && r < ranks; ++r) {
+    for (int64_t j = like.begin[r]; j < like.begin[r + 1]; ++j) {
+      const auto column = whole->column(j);
+      lengths[r].push_back(std::ssize(column));
+      rows[r].insert(rows[r].end(), column.begin(), column.end());
+    }
+  }
+  Pattern block{like.n, like.own().size(), {0}, {}};
+  for (const int64_t length : Exchange(like.comm, lengths)) {
+    block.col_ptr.push_back(block.col_ptr.back() + length);
+  }
+  block.row_idx = Exchange(like.comm, rows);
+  return SpreadBlocks(like, std::move(block));
+}
+
+}  // namespace spaid::kernels::mpi
