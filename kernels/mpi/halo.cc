@@ -13,20 +13,31 @@ Halo::Halo(MPI_Comm comm, std::span<const int64_t> begin, std::span<const int64_
            Array<int32_t> wanted)
     : comm_(comm), wanted_(std::move(wanted)), own_entries_(own_ptr.back()) {
   const size_t count = wanted_.size();
+  const auto rank = static_cast<size_t>(RankOf(comm));
+  first_own_ = begin[rank];
+  own_begin_ =
+      static_cast<size_t>(std::ranges::lower_bound(wanted_, begin[rank]) - wanted_.begin());
+  own_end_ =
+      static_cast<size_t>(std::ranges::lower_bound(wanted_, begin[rank + 1]) - wanted_.begin());
   owner_.resize(count);
+  const size_t remote = count - (own_end_ - own_begin_);
+  PetscInt* leaves = nullptr;
   PetscSFNode* places = nullptr;
-  Must(PetscMalloc1(count, &places));
-  size_t owner = 0;
+  Must(PetscMalloc1(remote, &leaves));
+  Must(PetscMalloc1(remote, &places));
+  size_t owner = 0, to = 0;
   for (size_t w = 0; w < count; ++w) {
     while (wanted_[w] >= begin[owner + 1]) ++owner;
     owner_[w] = static_cast<int32_t>(owner);
-    places[w] = {static_cast<PetscInt>(owner), static_cast<PetscInt>(wanted_[w] - begin[owner])};
+    if (owner == rank) continue;
+    leaves[to] = static_cast<PetscInt>(w);
+    places[to++] = {static_cast<PetscInt>(owner), static_cast<PetscInt>(wanted_[w] - begin[owner])};
   }
   PetscSF forest = nullptr;
   Must(PetscSFCreate(comm, &forest));
   items_.reset(forest);
   Must(PetscSFSetGraph(forest, static_cast<PetscInt>(own_ptr.size()) - 1,
-                       static_cast<PetscInt>(count), nullptr, PETSC_OWN_POINTER, places,
+                       static_cast<PetscInt>(remote), leaves, PETSC_OWN_POINTER, places,
                        PETSC_OWN_POINTER));
   first_ = Items(own_ptr.first(own_ptr.size() - 1));
   const Array<int64_t> end = Items(own_ptr.subspan(1));
@@ -53,21 +64,24 @@ void Halo::Fetch(PetscSF forest, MPI_Datatype type, const void* own, void* value
 
 void Halo::Connect() {
   if (entries_) return;
+  const int64_t remote = entries() - (ptr_[own_end_] - ptr_[own_begin_]);
+  PetscInt* leaves = nullptr;
   PetscSFNode* places = nullptr;
-  Must(PetscMalloc1(entries(), &places));
-  PetscSFNode* to = places;
+  Must(PetscMalloc1(remote, &leaves));
+  Must(PetscMalloc1(remote, &places));
+  int64_t to = 0;
   for (size_t w = 0; w < wanted_.size(); ++w) {
-    const int64_t length = ptr_[w + 1] - ptr_[w];
-    for (int64_t e = 0; e < length; ++e) {
-      *to++ = {owner_[w], static_cast<PetscInt>(first_[w] + e)};
+    if (w >= own_begin_ && w < own_end_) continue;
+    for (int64_t p = ptr_[w]; p < ptr_[w + 1]; ++p) {
+      leaves[to] = static_cast<PetscInt>(p);
+      places[to++] = {owner_[w], static_cast<PetscInt>(first_[w] + p - ptr_[w])};
     }
   }
   PetscSF forest = nullptr;
   Must(PetscSFCreate(comm_, &forest));
   entries_.reset(forest);
-  Must(PetscSFSetGraph(forest, static_cast<PetscInt>(own_entries_),
-                       static_cast<PetscInt>(entries()), nullptr, PETSC_OWN_POINTER, places,
-                       PETSC_OWN_POINTER));
+  Must(PetscSFSetGraph(forest, static_cast<PetscInt>(own_entries_), static_cast<PetscInt>(remote),
+                       leaves, PETSC_OWN_POINTER, places, PETSC_OWN_POINTER));
 }
 
 Status CheckHalo(MPI_Comm comm, int64_t bytes, int64_t limit) {

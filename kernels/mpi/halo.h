@@ -3,6 +3,7 @@
 // is PETSc's star forest (PetscSF).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -31,6 +32,7 @@ class Halo {
   template <class T>
   Array<T> Items(std::span<const T> own) const {
     Array<T> values(wanted_.size());
+    for (size_t w = own_begin_; w < own_end_; ++w) values[w] = own[Place(w)];
     Fetch(items_.get(), TypeOf<T>(), own.data(), values.data());
     return values;
   }
@@ -39,6 +41,9 @@ class Halo {
   Array<T> Entries(std::span<const T> own) {
     Connect();
     Array<T> values(static_cast<size_t>(entries()));
+    for (size_t w = own_begin_; w < own_end_; ++w) {
+      std::copy_n(own.data() + first_[w], ptr_[w + 1] - ptr_[w], values.data() + ptr_[w]);
+    }
     Fetch(entries_.get(), TypeOf<T>(), own.data(), values.data());
     return values;
   }
@@ -51,14 +56,18 @@ class Halo {
     if constexpr (std::is_same_v<T, int64_t>) return MPI_INT64_T;
     if constexpr (std::is_same_v<T, uint64_t>) return MPI_UINT64_T;
   }
+  // The values of other ranks' items; own ones are copied.
   static void Fetch(PetscSF forest, MPI_Datatype type, const void* own, void* values);
   void Connect();
+  size_t Place(size_t w) const { return static_cast<size_t>(wanted_[w] - first_own_); }
 
   MPI_Comm comm_;
   Array<int32_t> wanted_;
   Array<int64_t> ptr_;
   Array<int64_t> first_;  // of each item's entries, at its owner
   Array<int32_t> owner_;
+  size_t own_begin_ = 0, own_end_ = 0;  // of the wanted items, those that are here
+  int64_t first_own_ = 0;               // the lowest item here
   int64_t own_entries_ = 0;
   SfOwner items_, entries_;
 };

@@ -199,6 +199,7 @@ Result<HybridSpaiPlan> MakePlan(const SpreadMatrix& a, const SpreadPattern* user
                                 const HybridSpaiOptions& options, const Context& context) {
   const int threads = context.threads;
   if (Status s = Agree(a.comm, CheckHybridOptions(a, options)); !s.ok()) return s;
+  if (Status s = AgreeOptions(a.comm, options.spai, user != nullptr); !s.ok()) return s;
   if (Status s = Agree(a.comm, CheckColumns(a.columns, threads, a.own().begin)); !s.ok()) return s;
   HaloBudget budget{options.halo_bytes > 0 ? options.halo_bytes : DefaultHaloBytes(a.comm), 0};
   auto state = std::make_unique<HybridSpaiPlan::State>();
@@ -301,34 +302,47 @@ Status MakeM(const SpreadMatrix& a, const Array<int32_t>& here, const CscMatrix&
              MatOwner& m) {
   std::vector<Array<Entry>> to(a.begin.size() - 1);
   Status status = Locally(a.comm, kBuild, [&]() -> Status {
+    Array<int32_t> owner(columns.row_idx.size());
+    Array<int64_t> counts;
+    counts.assign(to.size(), 0);
     for (size_t i = 0; i < here.size(); ++i) {
-      size_t owner = 0;
+      size_t r = 0;  // rows ascend
       for (int64_t p = columns.col_ptr[i]; p < columns.col_ptr[i + 1]; ++p) {
-        const int32_t row = columns.row_idx[Z(p)];
-        while (row >= a.begin[owner + 1]) ++owner;
-        to[owner].push_back({row, here[i], columns.values[Z(p)]});
+        while (columns.row_idx[Z(p)] >= a.begin[r + 1]) ++r;
+        owner[Z(p)] = static_cast<int32_t>(r);
+        ++counts[r];
+      }
+    }
+    for (size_t r = 0; r < to.size(); ++r) to[r].resize(Z(std::exchange(counts[r], 0)));
+    for (size_t i = 0; i < here.size(); ++i) {
+      for (int64_t p = columns.col_ptr[i]; p < columns.col_ptr[i + 1]; ++p) {
+        const auto r = Z(owner[Z(p)]);
+        to[r][Z(counts[r]++)] = {columns.row_idx[Z(p)], here[i], columns.values[Z(p)]};
       }
     }
     return {};
   });
   if (!status.ok()) return status;
-  const Array<Entry> entries = Exchange(a.comm, to);
-  to.clear();
+  const std::vector<Array<Entry>> from = Exchange(a.comm, std::move(to));
   const IndexRange own = a.own();
   CscMatrix rows;
   status = Locally(a.comm, kBuild, [&]() -> Status {
     rows.n_rows = own.size();
     rows.n_cols = a.n;
     rows.col_ptr.assign(Z(own.size() + 1), 0);
-    for (const Entry& entry : entries) ++rows.col_ptr[Z(entry.row - own.begin) + 1];
+    for (const Array<Entry>& entries : from) {
+      for (const Entry& entry : entries) ++rows.col_ptr[Z(entry.row - own.begin) + 1];
+    }
     for (size_t i = 1; i < rows.col_ptr.size(); ++i) rows.col_ptr[i] += rows.col_ptr[i - 1];
-    rows.row_idx.resize(entries.size());
-    rows.values.resize(entries.size());
+    rows.row_idx.resize(Z(rows.col_ptr.back()));
+    rows.values.resize(rows.row_idx.size());
     Array<int64_t> next(rows.col_ptr.begin(), rows.col_ptr.end() - 1);
-    for (const Entry& entry : entries) {
-      const auto at = Z(next[Z(entry.row - own.begin)]++);
-      rows.row_idx[at] = entry.column;
-      rows.values[at] = entry.value;
+    for (const Array<Entry>& entries : from) {
+      for (const Entry& entry : entries) {
+        const auto at = Z(next[Z(entry.row - own.begin)]++);
+        rows.row_idx[at] = entry.column;
+        rows.values[at] = entry.value;
+      }
     }
     Result<CscMatrix> sorted =
         CanonicalizeBlock(std::move(rows), Layout::kCsr, {.sort_and_sum = true});
@@ -408,7 +422,7 @@ Result<HybridSpaiResult> MakeBuild(const HybridSpaiPlan& plan, const SpreadMatri
   const int64_t nnz = SumOf(a.comm, result.columns.nnz());
   std::vector<Array<ColumnResult>> to(Z(RanksOf(a.comm)));
   to[0].assign(part.outcomes.begin(), part.outcomes.end());
-  const Array<ColumnResult> outcomes = Exchange(a.comm, to);
+  const Array<ColumnResult> outcomes = ExchangeAll(a.comm, std::move(to));
   status = Locally(a.comm, "quality of HybridSPAI", [&]() -> Status {
     if (RankOf(a.comm) == 0) result.quality = Summarise(outcomes, a.nnz, nnz, context.threads);
     return {};

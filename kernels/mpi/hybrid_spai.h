@@ -59,7 +59,7 @@ struct HybridSpaiResult {
 };
 
 // `user_pattern`: the columns that this rank owns, or null on all ranks. Errors: those of
-// PlanStaticSpai; INVALID_ARGUMENT/BAD_ROW_MATCH, /BAD_HALO_BYTES;
+// PlanStaticSpai; INVALID_ARGUMENT/BAD_ROW_MATCH, /BAD_HALO_BYTES, /OPTIONS_DIFFER;
 // RESOURCE_EXHAUSTED/HALO_TOO_LARGE before more is fetched than allowed.
 [[gnu::visibility("default")]] Result<HybridSpaiPlan> PlanHybridSpai(
     const SpreadMatrix& a, const SpreadPattern* user_pattern, const HybridSpaiOptions& options,

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -129,6 +128,15 @@ Status Watched(MPI_Comm comm, const Context& context, Stage stage,
   return Agree(comm, status);
 }
 
+Status AgreeHash(MPI_Comm comm, uint64_t hash) {
+  uint64_t most[2] = {hash, ~hash};
+  Must(MPI_Allreduce(MPI_IN_PLACE, most, 2, MPI_UINT64_T, MPI_MAX, comm));
+  if (most[0] == ~most[1]) return {};
+  return Status(StatusCode::kInvalidArgument, "OPTIONS_DIFFER",
+                "the options are not the same on all ranks; give all the same")
+      .At("options");
+}
+
 int64_t SumOf(MPI_Comm comm, int64_t own) {
   Must(MPI_Allreduce(MPI_IN_PLACE, &own, 1, MPI_INT64_T, MPI_SUM, comm));
   return own;
@@ -148,35 +156,29 @@ Array<int64_t> BeginsOf(MPI_Comm comm, int64_t own) {
   return begin;
 }
 
-void internal::ExchangeBytes(MPI_Comm comm, const void* const* to, const int64_t* counts,
-                             int64_t size, Array<std::byte>& from, Array<int64_t>& from_counts) {
-  const auto ranks = static_cast<size_t>(RanksOf(comm)), own = static_cast<size_t>(RankOf(comm));
-  from_counts.resize(ranks);
-  Must(MPI_Alltoall(counts, 1, MPI_INT64_T, from_counts.data(), 1, MPI_INT64_T, comm));
-  int64_t all = 0;
-  for (const int64_t count : from_counts) all += count;
-  from.resize(static_cast<size_t>(all * size));
+Array<int64_t> internal::ExchangeCounts(MPI_Comm comm, const Array<int64_t>& counts) {
+  Array<int64_t> from(counts.size());
+  Must(MPI_Alltoall(counts.data(), 1, MPI_INT64_T, from.data(), 1, MPI_INT64_T, comm));
+  return from;
+}
+
+void internal::ExchangeBytes(MPI_Comm comm, std::span<const std::span<const std::byte>> to,
+                             std::span<const std::span<std::byte>> from) {
   // In pieces, as MPI's counts are 32 bits wide.
-  constexpr int64_t kPiece = int64_t{1} << 30;
+  constexpr size_t kPiece = size_t{1} << 30;
   std::vector<MPI_Request> requests;
-  std::byte* at = from.data();
-  for (size_t r = 0; r < ranks; ++r) {
-    const int64_t bytes = from_counts[r] * size;
-    if (r == own && bytes > 0) {
-      std::memcpy(at, to[r], static_cast<size_t>(bytes));
-    } else {
-      for (int64_t p = 0; p < bytes; p += kPiece) {
-        Must(MPI_Irecv(at + p, static_cast<int>(std::min(kPiece, bytes - p)), MPI_BYTE,
-                       static_cast<int>(r), 0, comm, &requests.emplace_back()));
-      }
+  for (size_t r = 0; r < from.size(); ++r) {
+    for (size_t p = 0; p < from[r].size(); p += kPiece) {
+      const auto piece = from[r].subspan(p, std::min(kPiece, from[r].size() - p));
+      Must(MPI_Irecv(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, static_cast<int>(r), 0,
+                     comm, &requests.emplace_back()));
     }
-    at += bytes;
   }
-  for (size_t r = 0; r < ranks; ++r) {
-    const auto* bytes = static_cast<const std::byte*>(to[r]);
-    for (int64_t p = 0; r != own && p < counts[r] * size; p += kPiece) {
-      Must(MPI_Isend(bytes + p, static_cast<int>(std::min(kPiece, counts[r] * size - p)), MPI_BYTE,
-                     static_cast<int>(r), 0, comm, &requests.emplace_back()));
+  for (size_t r = 0; r < to.size(); ++r) {
+    for (size_t p = 0; p < to[r].size(); p += kPiece) {
+      const auto piece = to[r].subspan(p, std::min(kPiece, to[r].size() - p));
+      Must(MPI_Isend(piece.data(), static_cast<int>(piece.size()), MPI_BYTE, static_cast<int>(r), 0,
+                     comm, &requests.emplace_back()));
     }
   }
   Must(MPI_Waitall(static_cast<int>(requests.size()), requests.data(), MPI_STATUSES_IGNORE));

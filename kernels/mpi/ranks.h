@@ -1,17 +1,24 @@
 // How ranks come to one result: errors, stops and small lists told to all.
 //
-// All functions here are collective over `comm`: each rank calls them, in the same order.
+// All functions here are collective over `comm`: each rank calls them, in the same order, and no
+// other message is on its way there.
 #pragma once
 
+#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "kernels/base/context.h"
+#include "kernels/base/option_range.h"
 #include "kernels/base/status.h"
 #include "kernels/mpi/petsc.h"
+#include "kernels/sparse/hash.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels::mpi {
@@ -38,6 +45,26 @@ Status AgreeStop(MPI_Comm comm, const StopToken& stop, std::string_view what);
 Status Watched(MPI_Comm comm, const Context& context, Stage stage,
                const std::function<Status(const Context& context)>& work);
 
+// INVALID_ARGUMENT/OPTIONS_DIFFER on all ranks where `hash` is not the same on all.
+Status AgreeHash(MPI_Comm comm, uint64_t hash);
+
+// The same of options, and of whether what may be null is: ranks with other ones would go other
+// ways, and wait for each other for ever.
+template <class Options>
+Status AgreeOptions(MPI_Comm comm, const Options& options, bool given) {
+  uint64_t hash = HashMix(0, given);
+  Options::Fields(options, [&](const char*, const auto& member, const OptionRange&) {
+    double value = -1;
+    if constexpr (requires { member.has_value(); }) {
+      if (member) value = static_cast<double>(*member);
+    } else {
+      value = static_cast<double>(member);
+    }
+    hash = HashMix(hash, std::bit_cast<uint64_t>(value));
+  });
+  return AgreeHash(comm, hash);
+}
+
 int64_t SumOf(MPI_Comm comm, int64_t own);
 int64_t SumBefore(MPI_Comm comm, int64_t own);  // of the lower ranks
 
@@ -46,25 +73,42 @@ int64_t SumBefore(MPI_Comm comm, int64_t own);  // of the lower ranks
 Array<int64_t> BeginsOf(MPI_Comm comm, int64_t own);
 
 namespace internal {
-void ExchangeBytes(MPI_Comm comm, const void* const* to, const int64_t* counts, int64_t size,
-                   Array<std::byte>& from, Array<int64_t>& from_counts);
+// counts[r]: what rank r has for this one of what each rank has for each.
+Array<int64_t> ExchangeCounts(MPI_Comm comm, const Array<int64_t>& counts);
+// Sends and receives arrays of so many bytes; nothing of this rank's own.
+void ExchangeBytes(MPI_Comm comm, std::span<const std::span<const std::byte>> to,
+                   std::span<const std::span<std::byte>> from);
 }  // namespace internal
 
-// Sends to[r] to each rank r. Returns what came, by rising rank. T: trivially copyable.
+// Sends to[r] to each rank r; returns what each rank has sent here. T: trivially copyable.
 template <class T>
-Array<T> Exchange(MPI_Comm comm, const std::vector<Array<T>>& to) {
-  std::vector<const void*> data;
-  Array<int64_t> counts, from_counts;
-  for (const Array<T>& part : to) {
-    data.push_back(part.data());
-    counts.push_back(static_cast<int64_t>(part.size()));
+std::vector<Array<T>> Exchange(MPI_Comm comm, std::vector<Array<T>> to) {
+  Array<int64_t> counts;
+  for (const Array<T>& part : to) counts.push_back(static_cast<int64_t>(part.size()));
+  counts = internal::ExchangeCounts(comm, counts);
+  std::vector<Array<T>> from(to.size());
+  const auto own = static_cast<size_t>(RankOf(comm));
+  from[own] = std::move(to[own]);
+  std::vector<std::span<const std::byte>> sent;
+  std::vector<std::span<std::byte>> received;
+  for (size_t r = 0; r < to.size(); ++r) {
+    if (r != own) from[r].resize(static_cast<size_t>(counts[r]));
+    sent.push_back(r != own ? std::as_bytes(std::span(to[r])) : std::span<const std::byte>());
+    received.push_back(r != own ? std::as_writable_bytes(std::span(from[r]))
+                                : std::span<std::byte>());
   }
-  Array<std::byte> bytes;
-  internal::ExchangeBytes(comm, data.data(), counts.data(), sizeof(T), bytes, from_counts);
-  Array<T> from(bytes.size() / sizeof(T));
-  if (!from.empty())
-    std::copy_n(reinterpret_cast<const T*>(bytes.data()), from.size(), from.data());
+  internal::ExchangeBytes(comm, sent, received);
   return from;
+}
+
+// The same, one after the other by rising rank.
+template <class T>
+Array<T> ExchangeAll(MPI_Comm comm, std::vector<Array<T>> to) {
+  Array<T> all;
+  for (const Array<T>& part : Exchange(comm, std::move(to))) {
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
 }
 
 }  // namespace spaid::kernels::mpi

@@ -1,6 +1,7 @@
 #include "kernels/mpi/spread_groups.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -83,8 +84,11 @@ class Leaders {
     const auto self = static_cast<int32_t>(own_.begin + k);
     for (int32_t& at = tried[Z(k)]; Z(at) < j.size() && j[Z(at)] < self; ++at) {
       const int32_t candidate = j[Z(at)];
-      if (hash_of[Z(reached.Local(candidate))] != hash[Z(k)]) continue;
-      if (candidate < own_.begin) return false;
+      const bool here = candidate >= own_.begin;
+      const uint64_t other =
+          here ? hash[Z(candidate - own_.begin)] : hash_of[Z(reached.Local(candidate))];
+      if (other != hash[Z(k)]) continue;
+      if (!here) return false;
       if (std::ranges::equal(j, PatternView(pattern_).column(candidate - own_.begin))) {
         leader[Z(k)] = candidate;
         return true;
@@ -116,7 +120,7 @@ SpreadGroups GroupsOfLeaders(const SpreadMatrix& a, const Pattern& pattern,
     to[Z(after - a.begin.begin() - 1)].push_back(
         {leader[Z(k)], static_cast<int32_t>(own.begin + k)});
   }
-  Array<Membership> all = Exchange(a.comm, to);
+  Array<Membership> all = ExchangeAll(a.comm, std::move(to));
   std::sort(all.begin(), all.end());
   SpreadGroups groups;
   groups.member_ptr.push_back(0);
@@ -157,18 +161,20 @@ SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, const std::vecto
     stream.insert(stream.end(), members.begin(), members.end());
     stream.insert(stream.end(), columns.begin(), columns.end());
   }
-  const Array<int32_t> stream = Exchange(comm, to);
   SpreadGroups moved;
   moved.member_ptr.push_back(0);
   moved.j_ptr.push_back(0);
-  for (auto at = stream.begin(); at != stream.end();) {
-    const int32_t members = *at++, columns = *at++;
-    moved.members.insert(moved.members.end(), at, at + members);
-    moved.member_ptr.push_back(std::ssize(moved.members));
-    at += members;
-    moved.j.insert(moved.j.end(), at, at + columns);
-    moved.j_ptr.push_back(std::ssize(moved.j));
-    at += columns;
+  for (const Array<int32_t>& stream : Exchange(comm, std::move(to))) {
+    moved.j.reserve(moved.j.size() + stream.size());
+    for (auto at = stream.begin(); at != stream.end();) {
+      const int32_t members = *at++, columns = *at++;
+      moved.members.insert(moved.members.end(), at, at + members);
+      moved.member_ptr.push_back(std::ssize(moved.members));
+      at += members;
+      moved.j.insert(moved.j.end(), at, at + columns);
+      moved.j_ptr.push_back(std::ssize(moved.j));
+      at += columns;
+    }
   }
   moved.begin = BeginsOf(comm, moved.size());
   return moved;
@@ -241,7 +247,9 @@ std::span<const int32_t> SpreadGroups::group(int64_t g) const {
 std::span<const int32_t> SpreadGroups::columns(int64_t g) const { return Part(j, j_ptr, g); }
 
 Status HaloBudget::Take(MPI_Comm comm, const Halo& halo, int64_t entry_bytes) {
-  const int64_t bytes = fetched + halo.RemoteBytes(entry_bytes);
+  // PETSc counts entries by 32 bits.
+  const bool countable = halo.entries() <= std::numeric_limits<PetscInt>::max();
+  const int64_t bytes = countable ? fetched + halo.RemoteBytes(entry_bytes) : INT64_MAX;
   if (Status status = CheckHalo(comm, bytes, limit); !status.ok()) return status;
   fetched = bytes;
   return {};
@@ -259,13 +267,16 @@ Result<SpreadGroups> GroupColumns(const SpreadMatrix& a, const Pattern& pattern,
   reached.Insert(groups.j);
   reached.Close();
   const Halo lengths(a.comm, a.begin, a.columns.col_ptr, reached.global());
+  const IndexRange own = a.own();
   std::vector<double> work;
   for (int64_t g = 0; g < groups.size(); ++g) {
     const auto columns = groups.columns(g);
     LocalCounts counts;
     for (const int32_t j : columns) {
-      const auto at = Z(reached.Local(j));
-      counts.entries += lengths.ptr()[at + 1] - lengths.ptr()[at];
+      const bool here = j >= own.begin && j < own.end;
+      const auto at = here ? Z(j - own.begin) : Z(reached.Local(j));
+      const Array<int64_t>& ptr = here ? a.columns.col_ptr : lengths.ptr();
+      counts.entries += ptr[at + 1] - ptr[at];
     }
     counts.n1 = counts.rows = counts.gram_pairs = counts.entries;
     work.push_back(

@@ -280,6 +280,7 @@ Result<RhsResult> SolveSpread(const SpreadMatrix& a, Mat m, std::span<const doub
                               std::span<double> x, const SolveOptions& options,
                               const Context& context) {
   if (Status s = Agree(a.comm, CheckSpread(a, m, b, x, options)); !s.ok()) return s;
+  if (Status s = AgreeOptions(a.comm, options, m != nullptr); !s.ok()) return s;
   RhsResult result;
   const VecOwner rhs = MakeVector(a, b), solution = MakeVector(a, x);
   const double largest = NormOf(rhs.get(), NORM_INFINITY);

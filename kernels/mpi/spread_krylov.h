@@ -21,7 +21,7 @@ namespace spaid::kernels::mpi {
 // second later at most, or an iteration where that takes longer (outcomes kCancelled, kTimeLimit);
 // context.progress is told of each iteration on the ranks that have one. The result is the same on
 // all ranks. Errors, the same on all: INVALID_ARGUMENT/METHOD_NOT_SPREAD (kAuto, MINRES, IDR),
-// /NULL_SPACE_NOT_SPREAD, those of CheckSolveOptions, /RHS_LENGTH_MISMATCH,
+// /NULL_SPACE_NOT_SPREAD, /OPTIONS_DIFFER, those of CheckSolveOptions, /RHS_LENGTH_MISMATCH,
 // /PRECONDITIONER_SIZE_MISMATCH, /NON_FINITE_VALUE with the first index of the whole vector.
 [[gnu::visibility("default")]] Result<RhsResult> SolveSpread(const SpreadMatrix& a, Mat m,
                                                              std::span<const double> b,

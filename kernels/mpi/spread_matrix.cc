@@ -182,11 +182,11 @@ Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, CscMatrix whole, const Context& 
   block.n_rows = n;
   block.n_cols = Share(n, rank, ranks).size();
   block.col_ptr.push_back(0);
-  for (const int64_t length : Exchange(comm, lengths)) {
+  for (const int64_t length : ExchangeAll(comm, std::move(lengths))) {
     block.col_ptr.push_back(block.col_ptr.back() + length);
   }
-  block.row_idx = Exchange(comm, rows);
-  block.values = Exchange(comm, values);
+  block.row_idx = ExchangeAll(comm, std::move(rows));
+  block.values = ExchangeAll(comm, std::move(values));
   return SpreadBlocks(comm, std::move(block), Layout::kCsc, {.threads = context.threads}, context);
 }
 
@@ -235,10 +235,10 @@ Result<SpreadPattern> SpreadWhole(const SpreadMatrix& like, const PatternView* w
     }
   }
   Pattern block{like.n, like.own().size(), {0}, {}};
-  for (const int64_t length : Exchange(like.comm, lengths)) {
+  for (const int64_t length : ExchangeAll(like.comm, std::move(lengths))) {
     block.col_ptr.push_back(block.col_ptr.back() + length);
   }
-  block.row_idx = Exchange(like.comm, rows);
+  block.row_idx = ExchangeAll(like.comm, std::move(rows));
   return SpreadBlocks(like, std::move(block));
 }
 

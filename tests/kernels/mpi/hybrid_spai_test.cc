@@ -170,6 +170,28 @@ TEST(HybridSpai, HasTheBitsOfOneProcessOnIrregularReducibleAndPermutedMatrices) 
   }
 }
 
+// One block after the other on the diagonal.
+CscMatrix Chain(const CscMatrix& first, const CscMatrix& second) {
+  CscMatrix both = first;
+  both.n_rows = both.n_cols = first.n_cols + second.n_cols;
+  for (const int32_t row : second.row_idx) {
+    both.row_idx.push_back(row + static_cast<int32_t>(first.n_rows));
+  }
+  both.values.insert(both.values.end(), second.values.begin(), second.values.end());
+  for (int64_t k = 1; k <= second.n_cols; ++k) {
+    both.col_ptr.push_back(first.nnz() + second.col_ptr[static_cast<size_t>(k)]);
+  }
+  return both;
+}
+
+// More kinds of columns than are told apart: which ones are depends on the order of all.
+TEST(HybridSpai, HasTheBitsOfOneProcessWhereKindsAreTooMany) {
+  const CscMatrix irregular = oracle::RandomIrregular(5000, 4, 41);
+  const CscMatrix grid = oracle::Laplacian2d(30, 30);
+  ExpectAsOneProcess(Chain(irregular, grid), nullptr, {}, "irregular first");
+  ExpectAsOneProcess(Chain(grid, irregular), nullptr, {}, "grid first");
+}
+
 // All columns share one J, over all ranks, in groups of at most 32.
 TEST(HybridSpai, HasTheBitsOfOneProcessWhereColumnsOfAllRanksShareTheirPattern) {
   constexpr int64_t kN = 100;
@@ -238,6 +260,12 @@ TEST(HybridSpai, RefusesOptions) {
   options.spai.pattern.power = 0;
   ExpectRefused(PlanHybridSpai(a, nullptr, options, {}).status(), StatusCode::kInvalidArgument,
                 "BAD_PATTERN_POWER", "pattern_power");
+  if (Ranks() > 1) {
+    options = {};
+    options.spai.pattern.power = Rank() == 1 ? 2 : 1;
+    ExpectRefused(PlanHybridSpai(a, nullptr, options, {}).status(), StatusCode::kInvalidArgument,
+                  "OPTIONS_DIFFER", "options");
+  }
   options = {};
   options.halo_bytes = -1;
   ExpectRefused(PlanHybridSpai(a, nullptr, options, {}).status(), StatusCode::kInvalidArgument,

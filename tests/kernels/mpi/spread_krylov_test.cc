@@ -239,6 +239,11 @@ TEST(SpreadKrylov, RefusesOnAllRanksWhatOneFinds) {
                 StatusCode::kInvalidArgument, "METHOD_NOT_SPREAD", "method");
   ExpectRefused(SolveWith(a, nullptr, b, {.rtol = 0}).status, StatusCode::kInvalidArgument,
                 "BAD_TOLERANCE", "rtol");
+  if (Ranks() > 1) {
+    const Method method = Rank() == 1 ? Method::kCg : Method::kGmres;
+    ExpectRefused(SolveWith(a, nullptr, b, {.method = method}).status, StatusCode::kInvalidArgument,
+                  "OPTIONS_DIFFER", "options");
+  }
   const SpreadMatrix other = Spread(oracle::Laplacian2d(6, 8));
   ExpectRefused(SolveWith(a, other.rows.get(), b, {}).status, StatusCode::kInvalidArgument,
                 "PRECONDITIONER_SIZE_MISMATCH", "preconditioner");

@@ -34,13 +34,14 @@ HybridSpaiOptions HeavyOptions() {
 
 class Seen : public ProgressSink {
  public:
-  explicit Seen(StopSource* source = nullptr) : source_(source) {}
+  explicit Seen(StopSource* source = nullptr, Stage stage = Stage::kBuild)
+      : source_(source), stop_in_(stage) {}
   void OnProgress(Stage stage, int64_t done, int64_t total) override {
     ordered_ &= done >= done_ || stage != stage_;
     stage_ = stage;
     done_ = done;
     total_ = total;
-    if (source_ != nullptr && stage == Stage::kBuild) Stop();
+    if (source_ != nullptr && stage == stop_in_) Stop();
   }
   void OnResidual(const ResidualPoint&) override {
     if (++residuals_ == 3 && source_ != nullptr) Stop();
@@ -57,6 +58,7 @@ class Seen : public ProgressSink {
     source_->Request(StopReason::kCancelled);
   }
   StopSource* const source_;
+  const Stage stop_in_;
   Stage stage_ = Stage::kPlan;
   int64_t done_ = 0, total_ = 0, residuals_ = 0;
   bool ordered_ = true;
@@ -77,6 +79,21 @@ TEST(Stops, WhileTheMatrixIsSpread) {
   ExpectRefused(
       SpreadWhole(PETSC_COMM_WORLD, oracle::Laplacian2d(10, 10), {.stop = source.token()}).status(),
       StatusCode::kCancelled, "CANCELLED");
+}
+
+TEST(Stops, InTheMiddleOfAPlan) {
+  const SpreadMatrix a = Spread(Heavy());
+  StopSource source;
+  Seen seen(Told() ? &source : nullptr, Stage::kPlan);
+  HybridSpaiOptions options;
+  options.spai.pattern.power = 4;
+  const auto plan = PlanHybridSpai(
+      a, nullptr, options,
+      {.stop = Told() ? source.token() : StopToken(), .progress = &seen, .threads = 1});
+  ExpectRefused(plan.status(), StatusCode::kCancelled, "CANCELLED");
+  if (Told()) {
+    EXPECT_LT(seen.ms_since_stop(), kWithinMs);
+  }
 }
 
 TEST(Stops, InTheMiddleOfABuild) {

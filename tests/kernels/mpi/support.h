@@ -38,7 +38,7 @@ struct Entry {
 inline CscMatrix Gather(int64_t n, const Array<Entry>& own) {
   std::vector<Array<Entry>> to(static_cast<size_t>(Ranks()));
   to[0] = own;
-  Array<Entry> all = Exchange(PETSC_COMM_WORLD, to);
+  Array<Entry> all = ExchangeAll(PETSC_COMM_WORLD, std::move(to));
   CscMatrix m;
   if (Rank() != 0) return m;
   std::ranges::sort(all, [](const Entry& x, const Entry& y) {
