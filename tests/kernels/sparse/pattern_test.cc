@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
@@ -286,6 +287,48 @@ TEST(PatternTest, GrowsWithThePower) {
       previous = now;
     }
   }
+}
+
+TEST(PowerPattern, IsThatOfTheWholeInItsColumnsAndEmptyElsewhere) {
+  for (const oracle::NamedMatrix& entry : oracle::Zoo(8)) {
+    for (const int power : {1, 2, 3}) {
+      PatternOptions options;
+      options.power = power;
+      const Pattern whole = BuildPattern(entry.a, nullptr, options, {}).value();
+      const int64_t n = entry.a.n_cols;
+      const IndexRange columns{n / 3, n - n / 4};
+      const auto part = PowerPattern(entry.a.pattern(), options, columns, {.threads = 2});
+      ASSERT_TRUE(part.ok()) << entry.name;
+      for (int64_t k = 0; k < n; ++k) {
+        const auto found = PatternView(*part).column(k), expected = PatternView(whole).column(k);
+        const bool made = k >= columns.begin && k < columns.end;
+        EXPECT_TRUE(std::ranges::equal(found, made ? expected : expected.first(0)))
+            << entry.name << " column " << k;
+      }
+    }
+  }
+}
+
+TEST(PowerPattern, IsBoundedByItsOwnEntries) {
+  const CscMatrix a = oracle::Arrow(20);
+  PatternOptions options;
+  options.max_nnz = 5;
+  const auto part = PowerPattern(a.pattern(), options, {3, 6}, {});
+  EXPECT_EQ(part.status().reason(), "PATTERN_TOO_LARGE");
+  EXPECT_TRUE(PowerPattern(a.pattern(), options, {3, 5}, {}).ok());
+}
+
+TEST(ThresholdPattern, KeepsTheDiagonalOfTheWhole) {
+  // Columns 2 and 3 of a matrix of 4 rows: the diagonal is small.
+  CscMatrix a;
+  a.n_rows = 4;
+  a.n_cols = 2;
+  a.col_ptr = {0, 3, 6};
+  a.row_idx = {0, 1, 2, 0, 1, 3};
+  a.values = {8, 1, 0.5, 1, 8, 0.5};
+  const auto kept = ThresholdPattern(a, 0.5, 2, {});
+  ASSERT_TRUE(kept.ok());
+  EXPECT_THAT(kept->row_idx, testing::ElementsAre(0, 2, 1, 3));
 }
 
 }  // namespace

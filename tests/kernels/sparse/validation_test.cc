@@ -143,6 +143,54 @@ INSTANTIATE_TEST_SUITE_P(
                 Layout::kCsr}),
     [](const auto& tested) { return tested.param.name; });
 
+TEST(CanonicalizeBlockTest, CountsFromTheBeginningOfTheWhole) {
+  // Rows 10 and 11 of a matrix with 40 columns, after 100 entries.
+  const auto block = [] {
+    CscMatrix rows;
+    rows.n_rows = 2;
+    rows.n_cols = 40;
+    rows.col_ptr = {0, 2, 3};
+    rows.row_idx = {5, 7, 39};
+    rows.values = {1, 2, 3};
+    return rows;
+  };
+  const ValidationOptions options{.first_major = 10, .first_entry = 100};
+  const auto refuse = [&](const CscMatrix& rows) {
+    return CanonicalizeBlock(rows, Layout::kCsr, options).status();
+  };
+  const Result<CscMatrix> fine = CanonicalizeBlock(block(), Layout::kCsr, options);
+  ASSERT_TRUE(fine.ok()) << fine.status().message();
+  EXPECT_EQ(fine->col_ptr, block().col_ptr);  // rows stay rows
+  EXPECT_EQ(fine->row_idx, block().row_idx);
+
+  CscMatrix bad = block();
+  bad.row_idx[2] = 40;
+  EXPECT_EQ(
+      refuse(bad).message(),
+      "col_idx[102] in row 11 names column 40; columns are 0 to 39 (are the indices 1-based?)");
+  EXPECT_EQ(refuse(bad).index(), 102);
+  bad = block();
+  bad.row_idx[1] = 5;
+  EXPECT_EQ(refuse(bad).reason(), "DUPLICATE_ENTRY");
+  EXPECT_EQ(refuse(bad).index(), 101);
+  bad = block();
+  bad.col_ptr[2] = 1;
+  EXPECT_EQ(refuse(bad).message(),
+            "row_ptr[12] is 101, less than the 102 before it; pointers must not decrease");
+  bad = block();
+  bad.col_ptr[0] = 1;
+  EXPECT_EQ(refuse(bad).message(), "row_ptr[10] is 101; it must be 100");
+  bad = block();
+  bad.values[0] = std::numeric_limits<double>::infinity();
+  EXPECT_EQ(refuse(bad).message(),
+            "values[100] (row 10, column 5) is infinite; every value must be finite");
+  CscMatrix none;
+  none.n_rows = 0;
+  none.n_cols = 40;
+  none.col_ptr = {0};
+  EXPECT_TRUE(CanonicalizeBlock(none, Layout::kCsr, options).ok());
+}
+
 TEST(CanonicalizeTest, CanonicalInputIsNotCopied) {
   CscMatrix input = Good();
   const auto* ptr = input.col_ptr.data();
