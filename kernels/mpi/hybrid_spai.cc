@@ -447,12 +447,12 @@ int64_t HybridSpaiPlan::halo_bytes() const { return state_->halo_bytes; }
 
 Result<HybridSpaiPlan> PlanHybridSpai(const SpreadMatrix& a, const SpreadPattern* user_pattern,
                                       const HybridSpaiOptions& options, const Context& context) {
-  return MakePlan(a, user_pattern, options, context);
+  return OrEndAll(kPlan, [&] { return MakePlan(a, user_pattern, options, context); });
 }
 
 Result<HybridSpaiResult> BuildHybridSpai(const HybridSpaiPlan& plan, const SpreadMatrix& a,
                                          const Context& context) {
-  return MakeBuild(plan, a, context);
+  return OrEndAll(kBuild, [&] { return MakeBuild(plan, a, context); });
 }
 
 }  // namespace spaid::kernels::mpi

@@ -10,7 +10,8 @@
 //
 // All functions are collective, with the same options on all ranks. Errors and stops of any rank
 // are those of all; context.stop and context.progress may be set on one of them alone, and count
-// the columns of all.
+// the columns of all. Errors inside PETSc or MPI, and memory that runs out while ranks exchange
+// what they have, end the program on all ranks.
 #pragma once
 
 #include <cstdint>

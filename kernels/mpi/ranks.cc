@@ -5,6 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -81,6 +83,13 @@ Status Agree(MPI_Comm comm, const Status& own) {
   Tell(comm, speaker, field);
   return Status(static_cast<StatusCode>(numbers[0]), std::move(reason), std::move(message))
       .At(std::move(field), numbers[1]);
+}
+
+void EndAll(std::string_view what) {
+  std::fprintf(stderr, "spaid: rank %d is out of memory: %.*s\n", RankOf(PETSC_COMM_WORLD),
+               static_cast<int>(what.size()), what.data());
+  MPI_Abort(PETSC_COMM_WORLD, 1);
+  std::abort();
 }
 
 Status AgreeStop(MPI_Comm comm, const StopToken& stop, std::string_view what) {

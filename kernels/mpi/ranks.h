@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <new>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -34,6 +35,19 @@ Status Agree(MPI_Comm comm, const Status& own);
 template <class Work>
 Status Locally(MPI_Comm comm, std::string_view what, const Work& work) {
   return Agree(comm, GuardMemory(what, [&]() -> Status { return work(); }));
+}
+
+[[noreturn]] void EndAll(std::string_view what);  // out of memory
+
+// Runs a collective work(). Where memory runs out between the steps that are agreed upon, others
+// wait for this rank already: the program ends on all of them, and says what it was at.
+template <class Work>
+auto OrEndAll(std::string_view what, const Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    EndAll(what);
+  }
 }
 
 // The Status of a stop that any rank was told of. A rank may have a token that never stops.

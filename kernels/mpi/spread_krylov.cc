@@ -130,6 +130,13 @@ class SpreadRun final : public krylov::Judge {
     }
   }
 
+  // ‖b − A x‖, also when the solve is over.
+  double TrueResidual() {
+    Must(MatMult(a_.rows.get(), x_, residual_.get()));
+    Must(VecAYPX(residual_.get(), -1, b_));
+    return NormOf(residual_.get());
+  }
+
  private:
   KspOwner MakeKsp() {
     KSP made = nullptr;
@@ -220,8 +227,11 @@ class SpreadRun final : public krylov::Judge {
   bool GoesOn(KSPConvergedReason reason) {
     const std::string at = " at iteration " + std::to_string(iterations());
     switch (reason) {
-      case KSP_CONVERGED_RTOL:
       case KSP_DIVERGED_DTOL:
+        UseGuess();
+        return StartAfresh(TrueResidual(), "the residual grew by 1/eps over the best" + at +
+                                               "; use another method or preconditioner");
+      case KSP_CONVERGED_RTOL:
         return Compare(norm_, TrueResidual()) != krylov::Verdict::kEnd;
       case KSP_DIVERGED_INDEFINITE_MAT:
         End(Outcome::kIndefinite,
@@ -247,15 +257,6 @@ class SpreadRun final : public krylov::Judge {
     }
   }
 
-  // ‖b − A x‖, also when the solve is over.
- public:
-  double TrueResidual() {
-    Must(MatMult(a_.rows.get(), x_, residual_.get()));
-    Must(VecAYPX(residual_.get(), -1, b_));
-    return NormOf(residual_.get());
-  }
-
- private:
   double TrueResidualOfLast() override { return TrueResidual(); }
   double TrueResidualOfBest() override { return std::numeric_limits<double>::infinity(); }
   void UseBest() override {}
