@@ -60,13 +60,13 @@ endfunction()
 set(spaid_programs spaid spaidctl spaid-load)
 spaid_executables_below(${PROJECT_SOURCE_DIR} spaid_others)
 # Not for hosts: what compares and fits in a build tree, fuzz targets, what replaces the allocator, and what
-# needs PETSc.
+# needs PETSc or MPI.
 list(REMOVE_ITEM spaid_others ${spaid_programs})
 set(spaid_bench_programs ${spaid_others})
 list(FILTER spaid_bench_programs INCLUDE REGEX "_bench$")
 set(spaid_tests_programs ${spaid_others})
 list(FILTER spaid_tests_programs INCLUDE REGEX "_(test|daemon|before_main)$")
-list(FILTER spaid_tests_programs EXCLUDE REGEX "_(memory|memory_books|petsc)_test$")
+list(FILTER spaid_tests_programs EXCLUDE REGEX "_(memory|memory_books|petsc|mpi)_test$")
 
 install(TARGETS ${spaid_programs} RUNTIME DESTINATION bin COMPONENT runtime)
 spaid_install_libraries(runtime "${spaid_programs}" "" OFF)
