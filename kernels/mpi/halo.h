@@ -1,6 +1,6 @@
-// What a rank needs of items that others own: columns of a matrix, groups of columns. Each item has
-// a list of entries; lists of several kinds may go by one halo, values after indices. The transport
-// is PETSc's star forest (PetscSF).
+// The halo of a rank: items that it needs and others own, columns of a matrix or groups of columns.
+// Each has a list of entries; lists of several kinds may go by one halo, values after indices. The
+// transport is PETSc's star forest (PetscSF).
 #pragma once
 
 #include <algorithm>

@@ -99,7 +99,7 @@ Status Reach(const SpreadMatrix& a, const Pattern& base, int power, HaloBudget& 
     next.Close();
     if (SumOf(a.comm, next.size() - std::ssize(out.columns)) == 0) break;
     Halo halo(a.comm, a.begin, base.col_ptr, next.global());
-    // What came by an earlier step is fetched once more, in place of what it brought.
+    // Fetches columns of an earlier step once more, in place of those that it brought.
     HaloBudget so_far{budget.limit, 0};
     if (Status status = so_far.Take(a.comm, halo, sizeof(int32_t)); !status.ok()) return status;
     budget.fetched = so_far.fetched;

@@ -33,7 +33,8 @@ struct HybridSpaiOptions {
   int64_t halo_bytes = 0;
 };
 
-// What depends on the patterns, and, with keep_tau, on A's values.
+// Holds all that depends on the patterns alone, and, with keep_tau, on A's values. Serves builds of
+// other values otherwise. Not thread-safe: as all here, collective.
 class [[gnu::visibility("default")]] HybridSpaiPlan {
  public:
   struct State;

@@ -314,7 +314,7 @@ Result<RhsResult> SolveSpread(const SpreadMatrix& a, Mat m, std::span<const doub
       result.detail = "the solution exceeds the range of fp64; rescale the right-hand side, or A";
       return result;  // x is the guess
     }
-    // What was scaled under the range of fp64 is gone, and is judged so.
+    // Parts that were scaled under the range of fp64 are gone, and x is judged so.
     const VecOwner unscaled = MakeVector(a);
     Must(VecCopy(solution.get(), unscaled.get()));
     Scale(solution.get(), exponent);

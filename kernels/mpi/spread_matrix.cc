@@ -77,7 +77,7 @@ CscMatrix RowsOf(const MatOwner& of, int64_t n) {
   return out;
 }
 
-// What rank r is sent of a whole: columns [n r / ranks, n (r + 1) / ranks).
+// The share of rank r in a whole: columns [n r / ranks, n (r + 1) / ranks).
 IndexRange Share(int64_t n, int rank, int ranks) {
   return {n * rank / ranks, n * (rank + 1) / ranks};
 }

@@ -60,7 +60,7 @@ Result<Pattern> BuildPattern(const CscView& a, const PatternView* user,
 
 // Columns [columns.begin, columns.end) of (E + |base|)^p, p = options.power; the others are empty.
 // `base` square; of its columns those are read that a column of the result reaches by p − 1 steps.
-// Of the options, power and max_nnz are read, which bounds these columns alone. Errors:
+// Reads power and max_nnz of the options, the latter as a bound on these columns alone. Errors:
 // RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE; stop statuses.
 Result<Pattern> PowerPattern(const PatternView& base, const PatternOptions& options,
                              IndexRange columns, const Context& context);

@@ -14,6 +14,7 @@
 #include "kernels/gallery/gallery.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/transpose.h"
+#include "tests/oracle/gallery.h"
 #include "tests/oracle/generators.h"
 #include "tests/oracle/oracle.h"
 
@@ -23,13 +24,7 @@ inline Context Threads(int threads) {
   return {.stop = {}, .progress = nullptr, .threads = threads};
 }
 
-inline CscMatrix From(const gallery::Matrix& g) {
-  CscMatrix a{.n_rows = g.n, .n_cols = g.n, .col_ptr = {}, .row_idx = {}, .values = {}};
-  a.col_ptr.assign(g.col_ptr.begin(), g.col_ptr.end());
-  a.row_idx.assign(g.row_idx.begin(), g.row_idx.end());
-  a.values.assign(g.values.begin(), g.values.end());
-  return a;
-}
+using oracle::From;
 
 // By rows: the dense matrix of a view is its transpose.
 inline oracle::Dense DenseOf(const CscView& rows) {

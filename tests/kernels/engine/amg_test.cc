@@ -12,6 +12,7 @@
 #include "kernels/engine/ladder.h"
 #include "kernels/gallery/gallery.h"
 #include "tests/kernels/engine/helpers.h"
+#include "tests/oracle/gallery.h"
 
 namespace spaid::kernels::engine_test {
 namespace {
@@ -21,15 +22,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-CscMatrix From(const gallery::Matrix& g) {
-  CscMatrix a{.n_rows = g.n, .n_cols = g.n, .col_ptr = {}, .row_idx = {}, .values = {}};
-  a.col_ptr.assign(g.col_ptr.begin(), g.col_ptr.end());
-  a.row_idx.assign(g.row_idx.begin(), g.row_idx.end());
-  a.values.assign(g.values.begin(), g.values.end());
-  return a;
-}
-
-CscMatrix Poisson(int64_t m) { return From(gallery::ConvectionDiffusion3d(m, 0)); }
+CscMatrix Poisson(int64_t m) { return oracle::From(gallery::ConvectionDiffusion3d(m, 0)); }
 
 PreconditionerSpec Amg() { return Spec(EngineKind::kAmg); }
 
@@ -122,7 +115,7 @@ TEST(AmgEngine, RefusesWhatItCannotServe) {
 TEST(AmgEngine, TakesMotionsFromCoordinates) {
   const auto engine = MakeCpuEngine();
   const int64_t m = 12;
-  const CscMatrix a = From(gallery::Elasticity3d(m, gallery::Rounding::kBenchmarks));
+  const CscMatrix a = oracle::From(gallery::Elasticity3d(m, gallery::Rounding::kBenchmarks));
   EXPECT_EQ(DetectBlockSize(a), 3);
   PreconditionerSpec spec = Amg();
   const BuildResult plain = MustBuild(*engine, spec, a);
@@ -167,8 +160,8 @@ TEST(AmgEngine, WarnsInWords) {
               Contains(HasSubstr("is smoothed and not inverted")));
   PreconditionerSpec weak = spec;
   weak.amg.smoother = SmootherKind::kL1Jacobi;
-  const BuildResult stiff =
-      MustBuild(*engine, weak, From(gallery::Elasticity3d(6, gallery::Rounding::kBenchmarks)));
+  const BuildResult stiff = MustBuild(
+      *engine, weak, oracle::From(gallery::Elasticity3d(6, gallery::Rounding::kBenchmarks)));
   if (stiff.quality.amg->beta > 8) {
     EXPECT_THAT(stiff.quality.warnings, Contains(HasSubstr("smooths that badly")));
   } else {
@@ -226,7 +219,7 @@ struct Sink : LadderSink {
 TEST(AutoLadder, ComesToMultigridBehindJacobi) {
   const auto engine = MakeCpuEngine();
   for (const auto& [convection, sign] : {std::pair{0.0, 1}, {20.0, 1}, {0.0, -1}}) {
-    CscMatrix a = From(gallery::ConvectionDiffusion3d(28, convection));
+    CscMatrix a = oracle::From(gallery::ConvectionDiffusion3d(28, convection));
     for (double& value : a.values) value *= sign;
     const Diagnosis diagnosis = Diagnose(a);
     Vector b(static_cast<size_t>(a.n_cols));

@@ -6,18 +6,10 @@
 #include "kernels/gallery/gallery.h"
 #include "kernels/static_spai/static_spai_plan.h"
 #include "tests/kernels/mpi/support.h"
+#include "tests/oracle/gallery.h"
 
 namespace spaid::kernels::mpi {
 namespace {
-
-CscMatrix Of(const gallery::Matrix& a) {
-  CscMatrix m;
-  m.n_rows = m.n_cols = a.n;
-  m.col_ptr.assign(a.col_ptr.begin(), a.col_ptr.end());
-  m.row_idx.assign(a.row_idx.begin(), a.row_idx.end());
-  m.values.assign(a.values.begin(), a.values.end());
-  return m;
-}
 
 std::vector<std::pair<std::string, StaticSpaiOptions>> Variants() {
   std::vector<std::pair<std::string, StaticSpaiOptions>> all;
@@ -43,7 +35,7 @@ std::vector<std::pair<std::string, StaticSpaiOptions>> Variants() {
   return all;
 }
 
-// What one process makes of the whole; all ranks may call it, each for itself.
+// The M of one process; all ranks may call it, each for itself.
 StaticSpaiResult Single(const CscMatrix& a, const PatternView* user,
                         const StaticSpaiOptions& options) {
   const Context context{.threads = 2};
@@ -131,10 +123,10 @@ TEST(HybridSpai, HasTheBitsOfOneProcessOnGrids) {
   const std::pair<std::string, CscMatrix> grids[] = {
       {"Laplacian", oracle::Laplacian2d(40, 37)},
       {"convection", oracle::ConvectionDiffusion(37, 40, 4)},
-      {"elasticity", Of(gallery::Elasticity3d(8))},
-      {"27 points", Of(gallery::Laplace27(11))},
-      {"periodic", Of(gallery::Periodic(4000, 7))},
-      {"Stokes", Of(gallery::Stokes2d(20))},
+      {"elasticity", oracle::From(gallery::Elasticity3d(8))},
+      {"27 points", oracle::From(gallery::Laplace27(11))},
+      {"periodic", oracle::From(gallery::Periodic(4000, 7))},
+      {"Stokes", oracle::From(gallery::Stokes2d(20))},
   };
   for (const auto& [name, a] : grids) {
     for (const auto& [variant, options] : Variants()) {
@@ -160,7 +152,7 @@ TEST(HybridSpai, HasTheBitsOfOneProcessOnIrregularReducibleAndPermutedMatrices) 
       {"dense row and column", oracle::DenseRowAndColumn(900, 24)},
       {"arrow", oracle::Arrow(1200)},
       {"badly scaled", oracle::BadlyScaled(500, 25)},
-      {"circuit", Of(gallery::Circuit(2000, 3, 600))},
+      {"circuit", oracle::From(gallery::Circuit(2000, 3, 600))},
   };
   for (const auto& [name, a] : matrices) {
     for (const auto& [variant, options] : Variants()) {

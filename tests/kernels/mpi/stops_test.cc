@@ -6,6 +6,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/gallery/gallery.h"
 #include "tests/kernels/mpi/support.h"
+#include "tests/oracle/gallery.h"
 
 namespace spaid::kernels::mpi {
 namespace {
@@ -15,15 +16,7 @@ constexpr double kWithinMs = 1000;
 bool Told() { return Rank() + 1 == Ranks(); }  // the last rank is the one
 
 // A matrix whose M takes seconds.
-CscMatrix Heavy() {
-  const gallery::Matrix a = gallery::Elasticity3d(14);
-  CscMatrix m;
-  m.n_rows = m.n_cols = a.n;
-  m.col_ptr.assign(a.col_ptr.begin(), a.col_ptr.end());
-  m.row_idx.assign(a.row_idx.begin(), a.row_idx.end());
-  m.values.assign(a.values.begin(), a.values.end());
-  return m;
-}
+CscMatrix Heavy() { return oracle::From(gallery::Elasticity3d(14)); }
 
 HybridSpaiOptions HeavyOptions() {
   HybridSpaiOptions options;

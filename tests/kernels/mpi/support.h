@@ -55,7 +55,7 @@ inline CscMatrix Gather(int64_t n, const Array<Entry>& own) {
   return m;
 }
 
-// What each rank has computed.
+// The columns of M that the ranks have computed.
 inline CscMatrix Gather(int64_t n, const HybridSpaiResult& result) {
   Array<Entry> own;
   for (size_t i = 0; i < result.here.size(); ++i) {
@@ -67,7 +67,7 @@ inline CscMatrix Gather(int64_t n, const HybridSpaiResult& result) {
   return Gather(n, own);
 }
 
-// What PETSc has of it.
+// The rows that PETSc has.
 inline CscMatrix Gather(int64_t n, Mat rows) {
   Array<Entry> own;
   PetscInt begin = 0, end = 0;

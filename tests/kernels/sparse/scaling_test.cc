@@ -13,6 +13,7 @@
 #include "kernels/gallery/gallery.h"
 #include "kernels/sparse/diagnosis.h"
 #include "tests/kernels/sparse/matrices.h"
+#include "tests/oracle/gallery.h"
 #include "tests/oracle/generators.h"
 #include "tests/oracle/oracle.h"
 
@@ -27,15 +28,6 @@ Scaling Choose(const CscView& a, ScalingMode mode = ScalingMode::kAuto, int thre
   auto s = ChooseScaling(a, Diagnose(a), mode, Context{.threads = threads});
   EXPECT_TRUE(s.ok()) << s.status().message();
   return *std::move(s);
-}
-
-CscMatrix FromGallery(const gallery::Matrix& g) {
-  CscMatrix a;
-  a.n_rows = a.n_cols = g.n;
-  a.col_ptr.assign(g.col_ptr.begin(), g.col_ptr.end());
-  a.row_idx.assign(g.row_idx.begin(), g.row_idx.end());
-  a.values.assign(g.values.begin(), g.values.end());
-  return a;
 }
 
 // Neither near 1 nor with a diagonal where one is wanted.
@@ -211,7 +203,7 @@ TEST(ScalingTest, AutoLeavesWellScaledMatricesAlone) {
 }
 
 TEST(ScalingTest, AutoEquilibratesUnitsAndKeepsSymmetry) {
-  const CscMatrix a = FromGallery(gallery::BadlyScaled2d(20, 12));
+  const CscMatrix a = oracle::From(gallery::BadlyScaled2d(20, 12));
   const Scaling s = Choose(a);
   EXPECT_EQ(s.kind, ScalingMode::kEquilibrate);
   EXPECT_EQ(s.row, s.column);

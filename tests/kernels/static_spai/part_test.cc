@@ -6,6 +6,7 @@
 #include "kernels/gallery/gallery.h"
 #include "kernels/static_spai/static_spai_part.h"
 #include "tests/kernels/static_spai/helpers.h"
+#include "tests/oracle/gallery.h"
 
 namespace spaid::kernels {
 namespace {
@@ -100,20 +101,11 @@ void ExpectPartsHaveTheBitsOfTheWhole(const CscMatrix& a, const StaticSpaiOption
   EXPECT_EQ(quality.density, whole->quality.density) << what;
 }
 
-CscMatrix Of(const gallery::Matrix& a) {
-  CscMatrix m;
-  m.n_rows = m.n_cols = a.n;
-  m.col_ptr.assign(a.col_ptr.begin(), a.col_ptr.end());
-  m.row_idx.assign(a.row_idx.begin(), a.row_idx.end());
-  m.values.assign(a.values.begin(), a.values.end());
-  return m;
-}
-
 TEST(Part, HasTheBitsOfTheWhole) {
   std::vector<oracle::NamedMatrix> matrices = oracle::Zoo(6);
   matrices.push_back({"Laplacian", oracle::Laplacian2d(40, 40), true});
-  matrices.push_back({"elasticity", Of(gallery::Elasticity3d(7)), true});
-  matrices.push_back({"circuit", Of(gallery::Circuit(1500, 3, 500)), true});
+  matrices.push_back({"elasticity", oracle::From(gallery::Elasticity3d(7)), true});
+  matrices.push_back({"circuit", oracle::From(gallery::Circuit(1500, 3, 500)), true});
   for (const oracle::NamedMatrix& entry : matrices) {
     for (const LocalSolver solver : {LocalSolver::kAuto, LocalSolver::kGram, LocalSolver::kQr}) {
       StaticSpaiOptions options = With(solver);
