@@ -324,7 +324,9 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   app.add_option(
       "--devices", flags.devices,
       "Devices to compute on: cpu, gpu:N or GPU-UUID, separated by commas; auto: the CPU, "
-      "and GPU 0 if one answers");
+      "and GPU 0 if one answers. Under mpirun or srun also mpi: all processes of the job together, "
+      "and the CPU of rank 0 beside them; alone, for what ranks cannot compute, else for what is "
+      "predicted to be as fast there");
   app.add_option("--on-device-loss", flags.on_device_loss,
                  "exit: finish what other devices run, then end with status 1; degrade: go on with "
                  "the others, unless the lost one is the CPU. Default: exit if --devices names "
@@ -491,6 +493,7 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   if (flags.ops_address == "off") flags.ops_address.clear();
   backend.exit_on_device_loss =
       flags.on_device_loss == "exit" || (flags.on_device_loss.empty() && flags.devices != "auto");
+  backend.ranks_first = flags.devices == "mpi";
   std::string wrong;
   if (const absl::Status status = CheckDevicesFlag(flags.devices); !status.ok()) {
     wrong = std::string(status.message());

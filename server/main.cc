@@ -1,4 +1,5 @@
 // spaid: flags -> devices -> serve.
+#include <string>
 #include <utility>
 
 #include "server/base/log.h"
@@ -12,12 +13,17 @@
 namespace spaid::server {
 namespace {
 
-absl::Status Run(Flags flags, ShutdownSignals& signals) {
-  ASSIGN_OR_RETURN(OpenedEngine opened, OpenEngine(flags.devices, flags.device_memory,
-                                                   flags.gpu_slots, kernels::ListCudaDevices()));
+// `program`: version and options.
+absl::StatusOr<int> Run(Flags flags, const std::string& program, ShutdownSignals& signals) {
+  ASSIGN_OR_RETURN(JoinedRanks ranks, JoinRanks(flags.devices, program, flags.backend.threads));
+  if (ranks.exit_code) return *ranks.exit_code;
+  ASSIGN_OR_RETURN(OpenedEngine opened,
+                   OpenEngine(flags.devices, flags.device_memory, flags.gpu_slots,
+                              kernels::ListCudaDevices(), std::move(ranks.device)));
   flags.backend.cuda_status = opened.cuda_status;
   flags.backend.idle_devices = std::move(opened.idle);
-  return Serve(std::move(flags), *opened.engine, signals);
+  RETURN_IF_ERROR(Serve(std::move(flags), *opened.engine, signals));
+  return 0;
 }
 
 }  // namespace
@@ -32,5 +38,8 @@ int main(int argc, char** argv) {
   FlushLogAtCrash();
   RouteGrpcLog(LogLevel::kDebug);
   ShutdownSignals signals;
-  return ReportEnd(Run(parsed.flags, signals));
+  std::string program = "spaid " + parsed.flags.backend.version;
+  for (int i = 1; i < argc; ++i) program += std::string(" ") + argv[i];
+  const absl::StatusOr<int> exit_code = Run(parsed.flags, program, signals);
+  return exit_code.ok() ? *exit_code : ReportEnd(exit_code.status());
 }

@@ -11,6 +11,7 @@
 #   python   share/spaid/python: the wheel of the Python client, where it was built
 #   petsc    lib/petsc3.18-real/libspaidpetsc.so, of the PETSc that it was built with, and the messages that
 #            such libraries share; goes over runtime, whose libraries it takes
+#   mpi      lib/libspaid_mpi.so, for hosts with the PETSc and the MPI that it was built with; goes over runtime
 #   dev      headers, static libraries, find_package(spaid), pkg-config and the protos
 #
 # tests and bench bring what else they need into lib/, and go over runtime. The C and C++ runtimes are
@@ -107,6 +108,11 @@ if(TARGET spaid_petsc)
   install(TARGETS spaid_messages LIBRARY DESTINATION lib COMPONENT petsc)
 endif()
 
+if(TARGET spaid_mpi)
+  set_target_properties(spaid_mpi PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS spaid_mpi LIBRARY DESTINATION lib COMPONENT mpi)
+endif()
+
 if(SPAID_PYTHON_WHEEL)
   install(FILES ${SPAID_PYTHON_WHEEL} DESTINATION share/spaid/python COMPONENT python)
 endif()
@@ -143,7 +149,7 @@ endforeach()
 if(SPAID_PYTHON_WHEEL)
   list(APPEND CPACK_COMPONENTS_ALL python)
 endif()
-foreach(kind cuda petsc)
+foreach(kind cuda petsc mpi)
   if(TARGET spaid_${kind})
     list(APPEND CPACK_COMPONENTS_ALL ${kind})
   endif()

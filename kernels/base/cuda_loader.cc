@@ -1,16 +1,10 @@
 #include "kernels/base/cuda_loader.h"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
-#include <cstring>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "kernels/base/build_id.h"
+#include "kernels/base/library.h"
 
 namespace spaid::kernels {
 namespace {
@@ -58,52 +52,18 @@ CudaDevices Ask(const std::string& path, const CudaEntry& entry) {
 
 }  // namespace
 
-std::vector<std::string> CudaLibraryCandidates() {
-  std::vector<std::string> candidates;
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (!error) {
-    const std::filesystem::path folder = program.parent_path();
-    candidates.push_back((folder / kLibrary).string());
-    candidates.push_back((folder.parent_path() / "lib" / kLibrary).string());
-  }
-  candidates.emplace_back(kLibrary);
-  return candidates;
-}
+std::vector<std::string> CudaLibraryCandidates() { return LibraryCandidates(kLibrary); }
 
 CudaDevices LoadCudaDevices(const std::vector<std::string>& candidates) {
-  std::string looked;
-  for (const std::string& path : candidates) {
-    const bool bare = path.find('/') == std::string::npos;
-    looked += (looked.empty() ? "" : ", ") + (bare ? "the loader's path" : path);
-    if (!bare && access(path.c_str(), F_OK) != 0) continue;
-    dlerror();
-    void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      const char* text = dlerror();
-      const std::string why = text != nullptr ? text : "unknown loader error";
-      // Only the loader can tell "not on the path" from "there, but broken", and only in words.
-      if (bare && why.rfind(path + ": cannot open shared object file", 0) == 0) continue;
-      return Unavailable("cannot load " + path + ": " + why);
-    }
-    // Never closed after this: CUDA's own exit handlers live in it.
-    const auto* const entry = static_cast<const CudaEntry*>(dlsym(library, kCudaEntry));
-    if (entry == nullptr) {
-      return Unavailable(path + " is no CUDA library of spaid: it has no symbol " + kCudaEntry +
-                         "; install it from the same build");
-    }
-    if (std::memcmp(entry->build_id, SPAID_CUDA_BUILD_ID, sizeof(SPAID_CUDA_BUILD_ID)) != 0) {
-      return Unavailable(
-          path + " is of build " +
-          std::string(entry->build_id, strnlen(entry->build_id, sizeof(entry->build_id))) +
-          ", this program is of build " + SPAID_CUDA_BUILD_ID +
-          ": install both from the same build");
-    }
-    entry->adopt({});
-    return Ask(path, *entry);
+  const OpenedLibrary opened = OpenLibrary(candidates, kCudaEntry, "CUDA library");
+  if (!opened.why.empty()) return Unavailable(opened.why);
+  if (opened.entry == nullptr) {
+    return Unavailable(std::string(kLibrary) + " not found (looked in " + opened.looked +
+                       "); this installation serves the CPU only");
   }
-  return Unavailable(std::string(kLibrary) + " not found (looked in " + looked +
-                     "); this installation serves the CPU only");
+  const auto* const entry = static_cast<const CudaEntry*>(opened.entry);
+  entry->adopt({});
+  return Ask(opened.path, *entry);
 }
 
 }  // namespace spaid::kernels

@@ -39,7 +39,7 @@ struct ProcessState {
 };
 
 // The one symbol of the library, kCudaEntry. Both sides speak in the kernels' own C++ types, so
-// nothing but `build_id` is looked at before that is the program's own, SPAID_CUDA_BUILD_ID.
+// nothing but `build_id` is looked at before that is the program's own, SPAID_BUILD_ID.
 struct CudaEntry {
   char build_id[17];
   void (*adopt)(const ProcessState& program);  // before all that follows
@@ -49,13 +49,11 @@ struct CudaEntry {
 };
 inline constexpr char kCudaEntry[] = "spaid_cuda_entry";
 
-// Where the library is looked for, in order: the folder of the running program, ../lib of it, and
-// last the bare name, which means the loader's path.
+// Names where the library is looked for (LibraryCandidates).
 std::vector<std::string> CudaLibraryCandidates();
 
-// Opens the first candidate that exists (a bare name: that loads) and lists its devices. A file
-// that is there but does not fit is an error of the installation: the search ends there, and the
-// status says what is wrong with it. Thread-safe.
+// Opens the library (OpenLibrary) and lists its devices; what is wrong is in the status.
+// Thread-safe.
 CudaDevices LoadCudaDevices(const std::vector<std::string>& candidates);
 
 }  // namespace spaid::kernels

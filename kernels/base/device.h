@@ -10,16 +10,20 @@ namespace spaid::kernels {
 
 struct CudaEntry;  // cuda_loader.h
 
-enum class Backend { kCpu, kCuda };
+enum class Backend {
+  kCpu,
+  kCuda,
+  kRanks,  // all processes of this program's MPI job together (kernels/mpi/ranks_device.h)
+};
 
 struct DeviceInfo {
   Backend backend = Backend::kCpu;
-  int index = 0;             // CUDA ordinal; 0 for the CPU
+  int index = 0;             // CUDA ordinal; 0 for the CPU; of ranks how many there are
   std::string name;          // "NVIDIA H100 80GB HBM3"; the CPU's model name
   std::string uuid;          // "GPU-…" ; empty for the CPU
   int64_t memory_bytes = 0;  // total; for the CPU the cgroup limit where there is one
   int compute_capability_major = 0, compute_capability_minor = 0;
-  int threads = 0;  // CPU: usable cores
+  int threads = 0;  // CPU: usable cores; of ranks those of all
 };
 
 DeviceInfo CpuDevice();

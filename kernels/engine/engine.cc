@@ -51,19 +51,40 @@ Engine::Placed AsPlaced(Result<std::shared_ptr<const CudaOperator>> op) {
   return std::shared_ptr<const DeviceOperator>(std::make_shared<PlacedOperator>(*std::move(op)));
 }
 
+// The same over ranks.
+class SpreadOperator final : public DeviceOperator {
+ public:
+  explicit SpreadOperator(std::shared_ptr<const OverRanks> over) : over_(std::move(over)) {}
+  int64_t device_bytes() const override { return over_->bytes(); }
+  const OverRanks& over() const { return *over_; }
+
+ private:
+  const std::shared_ptr<const OverRanks> over_;
+};
+
+Engine::Placed AsPlaced(RanksDevice::Made over) {
+  if (!over.ok()) return over.status();
+  return std::shared_ptr<const DeviceOperator>(std::make_shared<SpreadOperator>(*std::move(over)));
+}
+
 class DevicesEngine final : public Engine {
  public:
-  DevicesEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus)
-      : gpus_(std::move(gpus)), first_gpu_(cpu ? 1 : 0) {}
+  DevicesEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus,
+                std::shared_ptr<RanksDevice> ranks)
+      : gpus_(std::move(gpus)), first_gpu_(cpu ? 1 : 0), ranks_(std::move(ranks)) {}
 
   std::vector<DeviceInfo> Devices() const override {
     std::vector<DeviceInfo> devices;
     if (first_gpu_ > 0) devices.push_back(CpuDevice());
     for (const auto& gpu : gpus_) devices.push_back(gpu->info());
+    if (ranks_ != nullptr) devices.push_back(ranks_->info());
     return devices;
   }
 
   DeviceState State(int device) const override {
+    if (IsRanks(device)) {
+      return {.used_bytes = ranks_->used_bytes(), .limit_bytes = ranks_->info().memory_bytes};
+    }
     const auto gpu = Gpu(device);
     if (gpu == nullptr) return {};
     return {
@@ -71,6 +92,7 @@ class DevicesEngine final : public Engine {
   }
 
   Status Probe(int device) const override {
+    if (IsRanks(device)) return ranks_->Probe();
     const auto gpu = Gpu(device);
     return gpu == nullptr ? Status() : gpu->Probe();
   }
@@ -103,8 +125,13 @@ class DevicesEngine final : public Engine {
                .n = a.n_cols,
                .nnz = a.nnz(),
                .devices = DevicesFor(engine.traits(), context),
-               .gpus = {}};
-    if (Status s = FindGpus(of.devices, context, &of.gpus); !s.ok()) return s;
+               .gpus = {},
+               .ranks = nullptr};
+    if (of.devices.size() == 1 && IsRanks(context.device)) {
+      if (engine.traits().over_ranks) of.ranks = ranks_;  // else rank 0 builds, by itself
+    } else if (Status s = FindGpus(of.devices, context, &of.gpus); !s.ok()) {
+      return s;
+    }
     if (spec.scaling != ScalingMode::kNone) {
       return MakeScaledPlan(engine, spec, a, user_pattern, std::move(of), context);
     }
@@ -119,11 +146,13 @@ class DevicesEngine final : public Engine {
   Result<SolveResult> Solve(const SolveCase& c, const Context& context) const override {
     const bool host_alone =
         c.preconditioner != nullptr && !HostAlone(c.options, c.preconditioner->form()).empty();
-    return c.there != nullptr && !host_alone ? SolveThere(c, *c.there, context)
-                                             : SolveHere(c, context);
+    if (c.there == nullptr || host_alone) return SolveHere(c, context);
+    return IsRanks(context.device) ? SolveOverRanks(c, *c.there, context)
+                                   : SolveThere(c, *c.there, context);
   }
 
   Placed Place(Operand operand, const Context& context) const override {
+    if (IsRanks(context.device)) return PlaceOverRanks(operand, context);
     const auto gpu = Gpu(context.device);
     if (gpu == nullptr) return NoGpu();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
@@ -171,6 +200,53 @@ class DevicesEngine final : public Engine {
           Cuda().operator_of_factors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
     }
     return AsPlaced(Cuda().operator_of_matrix(gpu, mine->matrix(), fp32, context));
+  }
+
+  Placed PlaceOverRanks(const Operand& operand, const Context& context) const {
+    if (operand.a != nullptr) {
+      const CscView& a = *operand.a;
+      if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
+      return AsPlaced(ranks_->SpreadMatrix(a, context));
+    }
+    const auto* mine = dynamic_cast<const HostPreconditioner*>(operand.m);
+    if (mine == nullptr) return NotOurs();
+    if (mine->form() != MForm::kMatrix) return NoGpu();
+    if (const auto copy = mine->ranks_copy()) return AsPlaced(RanksDevice::Made(copy));
+    return AsPlaced(ranks_->SpreadM(mine->matrix(), mine->is_factor(), context));
+  }
+
+  Result<SolveResult> SolveOverRanks(const SolveCase& c, const OnDevice& there,
+                                     const Context& context) const {
+    const auto start = Clock::now();
+    const auto* a = dynamic_cast<const SpreadOperator*>(&there.a);
+    if (a == nullptr) return NotOurs();
+    const HostPreconditioner* m = nullptr;
+    if (Status status = CheckPreconditioner(c.preconditioner, c.options.method, &m); !status.ok()) {
+      return status;
+    }
+    double placing_ms = 0;
+    std::shared_ptr<const DeviceOperator> placed;
+    if (m != nullptr) {
+      if (c.options.m_storage == Storage::kFp32) {
+        return Status(StatusCode::kInvalidArgument, "BAD_PRECONDITIONER_STORAGE",
+                      "M lies over the ranks in fp64 alone; ask for FP64, or leave it open")
+            .At("preconditioner_storage");
+      }
+      const auto placing = Clock::now();
+      auto made = there.place_m(Storage::kFp64);
+      placing_ms = MsSince(placing);
+      if (!made.ok()) return made.status();
+      placed = *std::move(made);
+    }
+    const auto* m_there = dynamic_cast<const SpreadOperator*>(placed.get());
+    if (m != nullptr && m_there == nullptr) return NotOurs();
+    auto solved = ranks_->Solve(a->over(), m_there != nullptr ? &m_there->over() : nullptr, c.b,
+                                c.x0, c.options, context);
+    if (solved.ok()) {
+      solved->solve_ms = MsSince(start) - placing_ms;
+      Tell(m, {Storage::kFp64, "fp64: ranks store it so"}, &*solved);
+    }
+    return solved;
   }
 
   Result<SolveResult> SolveThere(const SolveCase& c, const OnDevice& there,
@@ -312,7 +388,11 @@ class DevicesEngine final : public Engine {
     return {};
   }
 
-  // Null: `device` is the CPU, or none of ours.
+  bool IsRanks(int device) const {
+    return ranks_ != nullptr && device == first_gpu_ + static_cast<int>(gpus_.size());
+  }
+
+  // Null: `device` is the CPU, the ranks, or none of ours.
   std::shared_ptr<CudaDevice> Gpu(int device) const {
     const int i = device - first_gpu_;
     return i >= 0 && i < static_cast<int>(gpus_.size()) ? gpus_[static_cast<size_t>(i)] : nullptr;
@@ -321,7 +401,7 @@ class DevicesEngine final : public Engine {
   Status CheckDevice(int device) const {
     const auto gpu = Gpu(device);
     if (gpu == nullptr) {
-      if (first_gpu_ > 0 && device == 0) return {};
+      if ((first_gpu_ > 0 && device == 0) || IsRanks(device)) return {};
       return Status(StatusCode::kInternal, "NO_SUCH_DEVICE",
                     "device " + std::to_string(device) + " is none of this engine's");
     }
@@ -329,7 +409,8 @@ class DevicesEngine final : public Engine {
   }
 
   const std::vector<std::shared_ptr<CudaDevice>> gpus_;
-  const int first_gpu_;  // index in Devices()
+  const int first_gpu_;                       // index in Devices()
+  const std::shared_ptr<RanksDevice> ranks_;  // behind the GPUs; null: none
 };
 
 }  // namespace
@@ -347,6 +428,31 @@ std::string_view HostAlone(const SolveOptions& options, MForm form) {
   return "solves with an M of A with its rows scaled are computed by the host alone";
 }
 
+std::string_view NotOverRanks(const SolveOptions& options, MForm form) {
+  if (options.null_space != nullptr) return "several processes project out no null space";
+  switch (options.method) {
+    case Method::kMinres:
+    case Method::kIdr:
+      return "several processes solve by CG, BiCGSTAB and GMRES alone";
+    default:
+      break;
+  }
+  if (form == MForm::kParts) return "solves with multigrid are computed by the host alone";
+  if (form == MForm::kScaledRows) {
+    return "solves with an M of A with its rows scaled are computed by the host alone";
+  }
+  if (options.m_storage == Storage::kFp32) return "several processes store M in fp64 alone";
+  return "";
+}
+
+int64_t SolveRanksBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOptions& options) {
+  constexpr int64_t kEntry = sizeof(int32_t) + sizeof(double), kVector = sizeof(double);
+  // A by columns, as it comes, and by rows, which a transpose makes; M by rows, from pieces on
+  // their way. PETSc's own methods take a dozen vectors, GMRES two and those of its basis.
+  const int64_t basis = options.method == Method::kGmres ? options.restart + 4 : 12;
+  return 4 * nnz_a * kEntry + 4 * nnz_m * kEntry + (basis + 8) * n * kVector;
+}
+
 Status NotOurs() {
   return Status(StatusCode::kInvalidArgument, "PRECONDITIONER_MISMATCH",
                 "the preconditioner was made by another engine; build it with this one")
@@ -361,8 +467,9 @@ Status CheckNotLost(CudaDevice& gpu) {
 
 std::unique_ptr<Engine> MakeCpuEngine() { return MakeEngine(true, {}); }
 
-std::unique_ptr<Engine> MakeEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus) {
-  return std::make_unique<DevicesEngine>(cpu, std::move(gpus));
+std::unique_ptr<Engine> MakeEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus,
+                                   std::shared_ptr<RanksDevice> ranks) {
+  return std::make_unique<DevicesEngine>(cpu, std::move(gpus), std::move(ranks));
 }
 
 }  // namespace spaid::kernels

@@ -52,6 +52,7 @@ namespace spaid::kernels {
 
 class AmgHierarchy;  // kernels/amg/amg.h
 class CudaDevice;
+class RanksDevice;  // kernels/mpi/ranks_device.h
 
 struct BuildResult;         // build_result.h
 struct PreconditionerSpec;  // spec.h
@@ -287,8 +288,15 @@ Result<Method> ResolveMethod(Method method, bool for_cg, const Diagnosis& diagno
 // too. `options` as in krylov.h.
 std::string_view HostAlone(const SolveOptions& options, MForm form);
 
+// Says why several processes do not solve so (Backend::kRanks); empty: they do.
+std::string_view NotOverRanks(const SolveOptions& options, MForm form);
+// Bytes of all ranks together that a solve over them takes at most, as SolveDeviceBytes says it of
+// a GPU.
+int64_t SolveRanksBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOptions& options);
+
 std::unique_ptr<Engine> MakeCpuEngine();
-// The CPU (`cpu`), then `gpus`; at least one of all.
-std::unique_ptr<Engine> MakeEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus);
+// The CPU (`cpu`), then `gpus`, then `ranks`, which may be null; at least one of all.
+std::unique_ptr<Engine> MakeEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus,
+                                   std::shared_ptr<RanksDevice> ranks = nullptr);
 
 }  // namespace spaid::kernels

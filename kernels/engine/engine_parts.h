@@ -15,6 +15,7 @@
 #include "kernels/engine/engine.h"
 #include "kernels/engine/engine_traits.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/mpi/ranks_device.h"
 #include "kernels/sparse/built_on_device.h"
 
 namespace spaid::kernels {
@@ -33,7 +34,9 @@ class HostPreconditioner final : public Preconditioner {
   // M of parts.
   static std::shared_ptr<const HostPreconditioner> Of(
       EngineKind kind, std::shared_ptr<const AmgHierarchy> hierarchy);
+  // A copy that a build left: on a GPU, or over the ranks.
   void Keep(std::shared_ptr<const BuiltOnDevice> copy) const;
+  void Keep(std::shared_ptr<const OverRanks> copy) const;
   HostPreconditioner(const HostPreconditioner&) = delete;
   HostPreconditioner& operator=(const HostPreconditioner&) = delete;
 
@@ -51,7 +54,7 @@ class HostPreconditioner final : public Preconditioner {
   }
   std::span<const double> row_scaling() const { return row_scaling_; }
   int64_t device_bytes() const override;
-  void DropDeviceCopy() const override { Keep({}); }
+  void DropDeviceCopy() const override;
   // Multiplies by M on the host; lives as long as this. Errors: stop statuses, where rows are
   // still to be made.
   Result<const LinearOperator*> Apply(const Context& context) const;
@@ -67,6 +70,7 @@ class HostPreconditioner final : public Preconditioner {
   }
   const CscView& factor_rows() const { return rows_->rows(); }  // of G
   std::shared_ptr<const BuiltOnDevice> device_copy() const;
+  std::shared_ptr<const OverRanks> ranks_copy() const;
   // CheckFitsFloat of matrix(), by columns and by rows; looked at once. Not of a diagonal.
   Status fits_fp32(int threads) const;
   // M with its values in fp32, on so many threads; borrows from this. Not of a diagonal, and after
@@ -92,6 +96,7 @@ class HostPreconditioner final : public Preconditioner {
   mutable std::mutex mutex_;
   // M or G on a device; null: nowhere. Guarded by mutex_.
   mutable std::shared_ptr<const BuiltOnDevice> device_copy_;
+  mutable std::shared_ptr<const OverRanks> ranks_copy_;  // the same over the ranks
   mutable std::once_flag fits_once_;
   mutable Status fits_fp32_;
 };

@@ -53,6 +53,7 @@ struct EngineTraits {
   // The values of A decide its pattern, or its aggregates, while it is built (BuildResult::grown).
   bool grows_pattern = false;
   const GpuBuilds* on_gpu = nullptr;  // null: builds are work of the host
+  bool over_ranks = false;            // several processes build it together (kernels/mpi)
   BuildRates rates = {};              // of its builds, plan and all
 };
 

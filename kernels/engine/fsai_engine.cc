@@ -102,6 +102,10 @@ class PlanOfFsai final : public EnginePlan {
     plan->power_ = options.power;
     plan->drop_tol_ = options.drop_tol;
     plan->reads_values_ = options.adaptive || options.drop_tol > 0;
+    if (plan->made_for().ranks != nullptr && user_pattern == nullptr) {
+      return std::shared_ptr<const Plan>(
+          std::move(plan));  // they find the pattern with the numbers
+    }
     if (options.adaptive && user_pattern == nullptr) {
       if (Status status = plan->OnDevice(a, nullptr, context); !status.ok()) return status;
       return std::shared_ptr<const Plan>(std::move(plan));
@@ -154,6 +158,7 @@ class PlanOfFsai final : public EnginePlan {
     const bool grows = options.adaptive && !grown_;
     const PatternView rows = rows_;
     const PatternView* const initial = rows_.col_ptr.empty() ? nullptr : &rows;
+    if (made_for().ranks != nullptr) return MakeOverRanks(options, a, initial, context, timings);
     FsaiCudaTimings there;
     FsaiCudaOutputs outputs;
     const auto build = [&] {
@@ -192,6 +197,24 @@ class PlanOfFsai final : public EnginePlan {
     Add(there, timings);
     made.quality.fsai = std::move(built->quality);
     made.m = std::move(built->g_rows);
+    return Result<Made>(std::move(made));
+  }
+
+  Result<Made> MakeOverRanks(const FsaiOptions& options, const CscView& a,
+                             const PatternView* user_rows, const Context& context,
+                             DeviceTimings* timings) const {
+    RanksDevice& ranks = *made_for().ranks;
+    auto spread = SpreadTimed(ranks, a, context, timings);
+    if (!spread.ok()) return spread.status();
+    auto built = ranks.BuildFsai(**spread, user_rows, options, context);
+    if (!built.ok()) return built.status();
+    timings->device_to_host_ms += built->gather_ms;
+    Made made;
+    made.quality.density = built->fsai.density;
+    made.quality.warnings = Warnings(built->fsai, options, 0, a.n_cols);
+    made.quality.fsai = std::move(built->fsai);
+    made.m = std::move(built->m);
+    made.over_ranks = std::move(built->there);
     return Result<Made>(std::move(made));
   }
 
@@ -279,6 +302,7 @@ const PreconditionerEngine& FsaiEngine() {
                             .factored = true,
                             .takes_pattern = true,
                             .on_gpu = &kOnGpu,
+                            .over_ranks = true,
                             .rates = {.cpu = {.fixed = 4e4, .row = 112, .entry = 82, .flop = 0.05},
                                       .gpu = {.fixed = 1.7e6,
                                               .row = 17.4,

@@ -86,9 +86,24 @@ void HostPreconditioner::Keep(std::shared_ptr<const BuiltOnDevice> copy) const {
   std::swap(device_copy_, copy);  // what was there ends after the lock
 }
 
+void HostPreconditioner::Keep(std::shared_ptr<const OverRanks> copy) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::swap(ranks_copy_, copy);
+}
+
+void HostPreconditioner::DropDeviceCopy() const {
+  Keep(std::shared_ptr<const BuiltOnDevice>());
+  Keep(std::shared_ptr<const OverRanks>());
+}
+
 std::shared_ptr<const BuiltOnDevice> HostPreconditioner::device_copy() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return device_copy_;
+}
+
+std::shared_ptr<const OverRanks> HostPreconditioner::ranks_copy() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return ranks_copy_;
 }
 
 Status HostPreconditioner::fits_fp32(int threads) const {
@@ -105,7 +120,7 @@ Status HostPreconditioner::fits_fp32(int threads) const {
 
 int64_t HostPreconditioner::device_bytes() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return device_copy_ ? device_copy_->device_bytes : 0;
+  return (device_copy_ ? device_copy_->device_bytes : 0) + (ranks_copy_ ? ranks_copy_->bytes() : 0);
 }
 
 int64_t HostPreconditioner::host_bytes() const {

@@ -69,13 +69,14 @@ Result<BuildResult> EnginePlan::Build(const PreconditionerSpec& spec, const CscV
     return result;
   }
   const auto assembling = Clock::now();
-  const bool on_host = for_.gpus.empty() || !made->row_scaling.empty();
+  const bool on_host = (for_.gpus.empty() && for_.ranks == nullptr) || !made->row_scaling.empty();
   auto kept = HostPreconditioner::Make(spec.engine, std::move(made->m), context, on_host,
                                        std::move(made->g_columns), std::move(made->shown),
                                        std::move(made->row_scaling));
   if (!kept.ok()) return kept.status();
   result.timings.assemble_ms = MsSince(assembling);
   (*kept)->Keep(std::move(made->on_device));
+  (*kept)->Keep(std::move(made->over_ranks));
   result.preconditioner = *std::move(kept);
   result.quality = std::move(made->quality);
   result.grown = std::move(made->grown);
@@ -94,6 +95,14 @@ Result<ResolvedSpec> PreconditionerEngine::Resolve(const PreconditionerSpec& spe
                                                    const Diagnosis&, const PatternView*,
                                                    const Context&) const {
   return ResolvedSpec{OwnOptions(spec), ""};
+}
+
+RanksDevice::Made SpreadTimed(RanksDevice& ranks, const CscView& a, const Context& context,
+                              DeviceTimings* timings) {
+  const auto start = Clock::now();
+  auto spread = ranks.SpreadMatrix(a, context);
+  timings->host_to_device_ms += MsSince(start);
+  return spread;
 }
 
 int64_t CscBytes(int64_t n, int64_t nnz) {

@@ -32,7 +32,8 @@ struct PlanFor {
   EngineKind kind = EngineKind::kNone;
   int64_t n = 0, nnz = 0;
   std::vector<int> devices;                       // Plan::devices()
-  std::vector<std::shared_ptr<CudaDevice>> gpus;  // the same where they are GPUs; none: the CPU
+  std::vector<std::shared_ptr<CudaDevice>> gpus;  // the same where they are GPUs
+  std::shared_ptr<RanksDevice> ranks;             // the same where it is they; neither: the CPU
   ScalingMode scaling = ScalingMode::kNone;       // that its builds are asked for
 };
 
@@ -56,8 +57,9 @@ class EnginePlan : public Plan {
     CscMatrix g_columns;                            // of G; of no columns: not made yet
     std::shared_ptr<const AmgHierarchy> hierarchy;  // where the engine is `by_parts`, in place of m
     ShownResult shown;
-    std::shared_ptr<const BuiltOnDevice> on_device;  // null: nowhere
-    Array<double> row_scaling = {};                  // that it carries (HostPreconditioner::Make)
+    std::shared_ptr<const BuiltOnDevice> on_device;    // null: nowhere
+    std::shared_ptr<const OverRanks> over_ranks = {};  // the same over ranks
+    Array<double> row_scaling = {};                    // that it carries (HostPreconditioner::Make)
     Quality quality;
     std::shared_ptr<const Plan> grown;  // BuildResult::grown
   };
@@ -128,6 +130,10 @@ class PreconditionerEngine {
 // Null: `kind` is none of the enum.
 const PreconditionerEngine* FindEngine(EngineKind kind);
 std::span<const PreconditionerEngine* const> Engines();
+
+// A over the ranks, found there or brought, and the time of that.
+RanksDevice::Made SpreadTimed(RanksDevice& ranks, const CscView& a, const Context& context,
+                              DeviceTimings* timings);
 
 // Shared by estimates.
 

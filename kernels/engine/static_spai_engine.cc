@@ -111,7 +111,10 @@ int64_t SpaiPlan::host_bytes() const {
   return here ? Counts(*here).plan_bytes : 0;
 }
 
-int64_t SpaiPlan::device_bytes() const { return there ? there->device_bytes : 0; }
+int64_t SpaiPlan::device_bytes() const {
+  if (over) return over->bytes();
+  return there ? there->device_bytes : 0;
+}
 
 Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
                           const PatternView* user_pattern,
@@ -134,11 +137,37 @@ Result<SpaiPlan> PlanSpai(const StaticSpaiOptions& options, const CscView& a,
   return Result<SpaiPlan>(std::move(plan));
 }
 
+Result<SpaiPlan> PlanSpaiOverRanks(const std::shared_ptr<RanksDevice>& ranks,
+                                   const StaticSpaiOptions& options, const CscView& a,
+                                   const PatternView* user_pattern, const Context& context,
+                                   DeviceTimings* timings) {
+  auto spread = SpreadTimed(*ranks, a, context, timings);
+  if (!spread.ok()) return spread.status();
+  auto made = ranks->PlanStaticSpai(**spread, user_pattern, options, context);
+  if (!made.ok()) return made.status();
+  SpaiPlan plan;
+  plan.over = *std::move(made);
+  plan.ranks = ranks;
+  return Result<SpaiPlan>(std::move(plan));
+}
+
 Result<SpaiBuild> BuildOnSpaiPlan(const SpaiPlan& plan, const StaticSpaiOptions& options,
                                   bool grown, const CscView& a, const Context& context,
                                   DeviceTimings* timings) {
-  StaticSpaiCudaTimings own;
   SpaiBuild out;
+  if (plan.over) {
+    auto spread = SpreadTimed(*plan.ranks, a, context, timings);
+    if (!spread.ok()) return spread.status();
+    auto built = plan.ranks->BuildStaticSpai(*plan.over, **spread, context);
+    if (!built.ok()) return built.status();
+    timings->device_to_host_ms += built->gather_ms;
+    out.m = std::move(built->m);
+    out.over = std::move(built->there);
+    static_cast<StaticSpaiQuality&>(out.quality) = std::move(built->quality);
+    out.quality.warnings = Warnings(out.quality, options, a.n_cols, grown);
+    return Result<SpaiBuild>(std::move(out));
+  }
+  StaticSpaiCudaTimings own;
   auto built = plan.there
                    ? Cuda().build_static_spai(*plan.there, a, options, context, &own, &out.kept)
                    : BuildStaticSpai(*plan.here, a, options, context);
@@ -172,7 +201,10 @@ class PlanOfSpai final : public EnginePlan {
     StaticSpaiOptions options = spec.static_spai;
     int64_t& most = options.pattern.max_nnz;
     if (spec.max_nnz > 0) most = most > 0 ? std::min(most, spec.max_nnz) : spec.max_nnz;
-    auto made = PlanSpai(options, a, user_pattern, plan->gpus(), context, &plan->made_in_);
+    const std::shared_ptr<RanksDevice>& ranks = plan->made_for().ranks;
+    auto made = ranks != nullptr
+                    ? PlanSpaiOverRanks(ranks, options, a, user_pattern, context, &plan->made_in_)
+                    : PlanSpai(options, a, user_pattern, plan->gpus(), context, &plan->made_in_);
     if (!made.ok()) return made.status();
     plan->plan_ = *std::move(made);
     plan->shape_ = Shape(options.pattern);
@@ -210,6 +242,7 @@ class PlanOfSpai final : public EnginePlan {
     made.m = std::move(built->m);
     made.shown = std::move(built->shown);
     made.on_device = std::move(built->kept);
+    made.over_ranks = std::move(built->over);
     made.quality = std::move(built->quality);
     return Result<Made>(std::move(made));
   }
@@ -228,6 +261,7 @@ class StaticSpai final : public PreconditionerEngine {
              .for_cg = false,
              .takes_pattern = true,
              .on_gpu = &StaticSpaiOnGpu(),
+             .over_ranks = true,
              .rates = {.cpu = {.fixed = 1e5, .row = 610, .gathered = 8.3, .flop = 0.05},
                        .gpu = {.fixed = 1.18e6,
                                .row = 13,

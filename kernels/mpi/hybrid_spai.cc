@@ -14,6 +14,7 @@
 #include "kernels/mpi/halo.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_groups.h"
+#include "kernels/mpi/spread_pattern.h"
 #include "kernels/sparse/pattern.h"
 #include "kernels/static_spai/static_spai_part.h"
 
@@ -55,61 +56,6 @@ Status CheckHybridOptions(const SpreadMatrix& a, const HybridSpaiOptions& option
   return {};
 }
 
-int64_t DefaultHaloBytes(MPI_Comm comm) {
-  MPI_Comm host = MPI_COMM_NULL;
-  Must(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
-  const int ranks = RanksOf(host);
-  Must(MPI_Comm_free(&host));
-  return UsableMemoryBytes() / 4 / ranks;
-}
-
-// `columns`, rows of the whole, at their places among `of`.
-Pattern Compress(const Numbering& of, std::span<const int32_t> columns,
-                 std::span<const int64_t> ptr, std::span<const int32_t> rows) {
-  Pattern part;
-  part.n_rows = part.n_cols = of.size();
-  part.col_ptr.assign(Z(of.size() + 1), 0);
-  for (size_t w = 0; w < columns.size(); ++w) {
-    part.col_ptr[Z(of.Local(columns[w])) + 1] = ptr[w + 1] - ptr[w];
-  }
-  for (size_t k = 1; k < part.col_ptr.size(); ++k) part.col_ptr[k] += part.col_ptr[k - 1];
-  part.row_idx.resize(rows.size());
-  std::ranges::transform(rows, part.row_idx.begin(), [&](int32_t i) { return of.Local(i); });
-  return part;
-}
-
-// Columns of a spread pattern that this rank has, with all their rows.
-struct Reached {
-  Array<int32_t> columns;
-  Array<int64_t> ptr;
-  Array<int32_t> rows;
-};
-
-// The columns of `base` that those of this rank reach by power − 1 steps.
-Status Reach(const SpreadMatrix& a, const Pattern& base, int power, HaloBudget& budget,
-             Reached& out) {
-  const IndexRange own = a.own();
-  for (int64_t k = own.begin; k < own.end; ++k) out.columns.push_back(static_cast<int32_t>(k));
-  out.ptr = base.col_ptr;
-  out.rows = base.row_idx;
-  for (int step = 1; step < power; ++step) {
-    Numbering next(a.n);
-    next.Insert(out.columns);
-    next.Insert(out.rows);
-    next.Close();
-    if (SumOf(a.comm, next.size() - std::ssize(out.columns)) == 0) break;
-    Halo halo(a.comm, a.begin, base.col_ptr, next.global());
-    // Fetches columns of an earlier step once more, in place of those that it brought.
-    HaloBudget so_far{budget.limit, 0};
-    if (Status status = so_far.Take(a.comm, halo, sizeof(int32_t)); !status.ok()) return status;
-    budget.fetched = so_far.fetched;
-    out.columns = next.global();
-    out.ptr = halo.ptr();
-    out.rows = halo.Entries<int32_t>(base.row_idx);
-  }
-  return {};
-}
-
 // J_k grows by the row k of A.
 void AddRows(const SpreadMatrix& a, Pattern& pattern) {
   Pattern grown{pattern.n_rows, pattern.n_cols, {0}, {}};
@@ -145,27 +91,9 @@ Status OwnPattern(const SpreadMatrix& a, const SpreadPattern* user, const Patter
     return {};
   });
   if (!status.ok()) return status;
-  Reached reached;
-  if (status = Reach(a, base, options.power, budget, reached); !status.ok()) return status;
-  status = Watched(a.comm, context, Stage::kPlan, [&](const Context& inner) {
-    return GuardMemory(kPlan, [&]() -> Status {
-      Numbering of(a.n);
-      of.Insert(reached.columns);
-      of.Insert(reached.rows);
-      of.Close();
-      // Own numbers are consecutive, and stay so.
-      const int64_t first = own.size() > 0 ? of.Local(static_cast<int32_t>(own.begin)) : 0;
-      Result<Pattern> power = PowerPattern(Compress(of, reached.columns, reached.ptr, reached.rows),
-                                           options, {first, first + own.size()}, inner);
-      if (!power.ok()) return power.status();
-      pattern = {a.n, own.size(), {}, std::move(power->row_idx)};
-      for (int32_t& i : pattern.row_idx) i = of.global()[Z(i)];
-      pattern.col_ptr.assign(power->col_ptr.begin() + first,
-                             power->col_ptr.begin() + first + own.size() + 1);
-      return {};
-    });
-  });
-  if (!status.ok()) return status;
+  Result<SpreadPattern> power = PowerOf(a, base, options, context, budget, kPlan);
+  if (!power.ok()) return power.status();
+  pattern = *std::move(power);
   if (options.ensure_row) {
     status = Locally(a.comm, kPlan, [&]() -> Status {
       AddRows(a, pattern);
@@ -444,6 +372,18 @@ int64_t HybridSpaiPlan::columns_here() const {
   return state_->part == nullptr ? 0 : std::ssize(state_->part->members);
 }
 int64_t HybridSpaiPlan::halo_bytes() const { return state_->halo_bytes; }
+int64_t HybridSpaiPlan::bytes() const {
+  const State& state = *state_;
+  const auto of = [](const auto& array) {
+    return static_cast<int64_t>(array.size() * sizeof(array[0]));
+  };
+  // The halo's lists and its star forest: an owner and two places of each item and entry.
+  const int64_t halo = state.halo == nullptr
+                           ? 0
+                           : 28 * std::ssize(state.halo->wanted()) + 12 * state.halo->entries();
+  return halo + of(state.numbers) + of(state.a.col_ptr) + of(state.a.row_idx) +
+         (state.part == nullptr ? 0 : Counts(*state.part).plan_bytes);
+}
 
 Result<HybridSpaiPlan> PlanHybridSpai(const SpreadMatrix& a, const SpreadPattern* user_pattern,
                                       const HybridSpaiOptions& options, const Context& context) {

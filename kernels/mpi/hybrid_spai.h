@@ -46,6 +46,7 @@ class [[gnu::visibility("default")]] HybridSpaiPlan {
   int64_t nnz_m() const;         // of the whole M, before a post-filter
   int64_t columns_here() const;  // columns of M that this rank computes
   int64_t halo_bytes() const;    // that this rank fetches, values included
+  int64_t bytes() const;         // that the plan holds on this rank
   const State& state() const { return *state_; }
 
  private:

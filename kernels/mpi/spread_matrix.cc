@@ -11,6 +11,7 @@
 namespace spaid::kernels::mpi {
 namespace {
 
+constexpr char kSpread[] = "matrix over several ranks";
 constexpr int64_t kMostIndices = std::numeric_limits<PetscInt>::max();
 
 Status Invalid(const char* reason, std::string message, const char* field) {
@@ -118,7 +119,7 @@ Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
   own.pattern_only = false;
   own.first_major = spread.own().begin;
   own.first_entry = SumBefore(comm, block.nnz());
-  Status status = Locally(comm, "matrix over several ranks", [&]() -> Status {
+  Status status = Locally(comm, kSpread, [&]() -> Status {
     Result<CscMatrix> canonical = CanonicalizeBlock(std::move(block), layout, own);
     if (!canonical.ok()) return canonical.status();
     spread.columns = *std::move(canonical);
@@ -130,7 +131,7 @@ Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
   });
   if (!status.ok()) return status;
   spread.nnz = SumOf(comm, spread.columns.nnz());
-  if (status = AgreeStop(comm, context.stop, "matrix over several ranks"); !status.ok()) {
+  if (status = AgreeStop(comm, context.stop, kSpread); !status.ok()) {
     return status;
   }
   // Either form is the transpose of the other, and each rank has its block of one.
@@ -140,7 +141,7 @@ Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
   if (by_rows) {
     spread.rows = std::move(given);
     const MatOwner turned = Transposed(spread.rows);
-    status = Locally(comm, "matrix over several ranks", [&]() -> Status {
+    status = Locally(comm, kSpread, [&]() -> Status {
       spread.columns = RowsOf(turned, n);
       return {};
     });
@@ -151,42 +152,69 @@ Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
   return spread;
 }
 
-Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, CscMatrix whole, const Context& context) {
+namespace {
+
+// Sends shares[r] of rank 0's to each rank r, straight from where they lie. Empty elsewhere.
+template <class T>
+Array<T> TakeShare(MPI_Comm comm, const std::vector<std::span<const T>>& shares) {
+  const auto ranks = static_cast<size_t>(RanksOf(comm)), own = static_cast<size_t>(RankOf(comm));
+  std::vector<std::span<const std::byte>> to(ranks);
+  std::vector<std::span<std::byte>> from(ranks);
+  Array<int64_t> counts(ranks, 0);
+  for (size_t r = 0; r < shares.size(); ++r) counts[r] = std::ssize(shares[r]);
+  counts = internal::ExchangeCounts(comm, counts);
+  Array<T> share(static_cast<size_t>(counts[0]));
+  if (own == 0) {
+    std::ranges::copy(shares[0], share.begin());
+    for (size_t r = 1; r < ranks; ++r) to[r] = std::as_bytes(shares[r]);
+  } else {
+    from[0] = std::as_writable_bytes(std::span(share));
+  }
+  internal::ExchangeBytes(comm, to, from);
+  return share;
+}
+
+}  // namespace
+
+Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, const CscView* whole, const Context& context) {
   const int rank = RankOf(comm), ranks = RanksOf(comm);
-  Status status;
-  if (rank == 0) {
-    Result<CscMatrix> checked = GuardMemory("matrix over several ranks", [&] {
-      return Canonicalize(std::move(whole), Layout::kCsc, {.threads = context.threads});
-    });
-    status = checked.status();
-    if (checked.ok()) whole = *std::move(checked);
-  }
-  if (Status agreed = Agree(comm, status); !agreed.ok()) return agreed;
-  std::vector<Array<int64_t>> lengths(static_cast<size_t>(ranks));
-  std::vector<Array<int32_t>> rows(lengths.size());
-  std::vector<Array<double>> values(lengths.size());
-  int64_t n = rank == 0 ? whole.n_cols : 0;
+  int64_t n = whole != nullptr ? whole->n_cols : 0;
   Must(MPI_Bcast(&n, 1, MPI_INT64_T, 0, comm));
-  for (int r = 0; rank == 0 && r < ranks; ++r) {
-    const auto [begin, end] = Share(n, r, ranks);
-    const auto to = static_cast<size_t>(r);
-    for (int64_t j = begin; j < end; ++j) {
-      lengths[to].push_back(std::ssize(PatternView(whole.pattern()).column(j)));
-    }
-    const int64_t from = whole.col_ptr[static_cast<size_t>(begin)];
-    const int64_t until = whole.col_ptr[static_cast<size_t>(end)];
-    rows[to].assign(whole.row_idx.begin() + from, whole.row_idx.begin() + until);
-    values[to].assign(whole.values.begin() + from, whole.values.begin() + until);
-  }
+  Array<int64_t> lengths;
+  std::vector<std::span<const int64_t>> lengths_of;
+  std::vector<std::span<const int32_t>> rows_of;
+  std::vector<std::span<const double>> values_of;
   CscMatrix block;
+  Status status = Locally(comm, kSpread, [&]() -> Status {
+    if (whole != nullptr && whole->n_rows != n) {
+      return Invalid("NOT_SQUARE",
+                     "the matrix has " + std::to_string(whole->n_rows) + " rows and " +
+                         std::to_string(n) + " columns; it must be square",
+                     "n_cols");
+    }
+    for (int64_t j = 0; whole != nullptr && j < n; ++j) {
+      lengths.push_back(std::ssize(whole->column(j)));
+    }
+    return {};
+  });
+  if (!status.ok()) return status;
+  for (int r = 0; whole != nullptr && r < ranks; ++r) {
+    const auto [begin, end] = Share(n, r, ranks);
+    const auto first = static_cast<size_t>(whole->col_ptr[static_cast<size_t>(begin)]);
+    const auto count = static_cast<size_t>(whole->col_ptr[static_cast<size_t>(end)]) - first;
+    lengths_of.push_back(std::span<const int64_t>(lengths).subspan(
+        static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    rows_of.push_back(whole->row_idx.subspan(first, count));
+    values_of.push_back(whole->values.subspan(first, count));
+  }
   block.n_rows = n;
   block.n_cols = Share(n, rank, ranks).size();
   block.col_ptr.push_back(0);
-  for (const int64_t length : ExchangeAll(comm, std::move(lengths))) {
+  for (const int64_t length : TakeShare(comm, lengths_of)) {
     block.col_ptr.push_back(block.col_ptr.back() + length);
   }
-  block.row_idx = ExchangeAll(comm, std::move(rows));
-  block.values = ExchangeAll(comm, std::move(values));
+  block.row_idx = TakeShare(comm, rows_of);
+  block.values = TakeShare(comm, values_of);
   return SpreadBlocks(comm, std::move(block), Layout::kCsc, {.threads = context.threads}, context);
 }
 

@@ -43,9 +43,9 @@ using SpreadPattern = Pattern;  // n rows, the columns of this rank
                                                                  const ValidationOptions& options,
                                                                  const Context& context);
 
-// The same from the whole matrix on rank 0, by blocks of about equal numbers of columns. `whole` is
-// read there alone. For small matrices and tests.
-[[gnu::visibility("default")]] Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, CscMatrix whole,
+// The same from the whole matrix on rank 0, canonical, by blocks of about equal numbers of columns;
+// null on all other ranks. Memory on rank 0 beside it: its own block, and 8 bytes a column.
+[[gnu::visibility("default")]] Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, const CscView* whole,
                                                                 const Context& context);
 
 // Spreads a pattern over the ranks as `like` is: each rank gives the columns that it owns.

@@ -94,13 +94,14 @@ inline constexpr std::string_view kLostByRestart = "LOST_BY_RESTART";  // what a
 inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";
 inline constexpr std::string_view kDeviceOutOfMemory = "DEVICE_OUT_OF_MEMORY";
 
-// Start-up only (on stderr, never on the wire).
+// On stderr, never on the wire: at the start, and as last words.
 inline constexpr std::string_view kBadFlag = "BAD_FLAG";
 inline constexpr std::string_view kDeviceUnavailable = "DEVICE_UNAVAILABLE";
 inline constexpr std::string_view kBadCertificate = "BAD_CERTIFICATE";
 inline constexpr std::string_view kBadTokensFile = "BAD_TOKENS_FILE";
 inline constexpr std::string_view kBadSpillFolder = "BAD_SPILL_FOLDER";
 inline constexpr std::string_view kCannotListen = "CANNOT_LISTEN";
+inline constexpr std::string_view kRankLost = "RANK_LOST";
 inline constexpr std::string_view kDeaf = "DEAF";  // the daemon's own port answers no more
 
 }  // namespace reason

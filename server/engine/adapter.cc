@@ -92,6 +92,7 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
       slots_[static_cast<size_t>(known - names_.begin())].push_back(i);
       continue;
     }
+    if (all[i].backend == kernels::Backend::kRanks) ranks_ = devices_.size();
     devices_.push_back(all[i]);
     names_.push_back(name);
     slots_.push_back({i});
@@ -102,7 +103,7 @@ EngineAdapter::EngineAdapter(const kernels::Engine& engine, EngineAdapterOptions
 absl::Status EngineAdapter::MeasureCopy(size_t device) {
   const TimePoint start = options_.clock->Now();
   kernels::Context context;
-  context.device = static_cast<int>(device);
+  context.device = static_cast<int>(slots_[device].front());
   context.threads = options_.threads;
   if (device == 0) host_copy_ = engine_.CopyBytesPerSecond(context, /*on_host=*/true);
   if (devices_[device].backend != kernels::Backend::kCpu) {
@@ -116,7 +117,7 @@ absl::Status EngineAdapter::MeasureCopy(size_t device) {
 }
 
 kernels::DeviceState EngineAdapter::DeviceState(size_t device) const {
-  kernels::DeviceState state = engine_.State(static_cast<int>(device));
+  kernels::DeviceState state = engine_.State(static_cast<int>(slots_[device].front()));
   for (size_t slot = 1; slot < slots_[device].size(); ++slot) {
     const kernels::DeviceState more = engine_.State(static_cast<int>(slots_[device][slot]));
     state.lost = state.lost || more.lost;

@@ -40,9 +40,11 @@ struct EngineAdapterOptions {
   // Host bytes. On a GPU, plans may keep half of what the daemon may take of it, and matrices and
   // preconditioners a quarter.
   int64_t plan_cache_bytes = int64_t{1} << 30;
-  ShareRules shares = {};        // of all that: each is one tenant's
-  int64_t max_build_bytes = 0;   // upper bound on the estimated host bytes of a build; 0: none
-  int max_devices = 1;           // GPUs that one build may be split over
+  ShareRules shares = {};       // of all that: each is one tenant's
+  int64_t max_build_bytes = 0;  // upper bound on the estimated host bytes of a build; 0: none
+  int max_devices = 1;          // GPUs that one build may be split over
+  // What ranks can compute is theirs, however long it takes elsewhere.
+  bool ranks_first = false;
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
   // Bytes that all rungs of AUTO behind its first choices may take at once, and unknowns up to
   // which one is dense LU.
@@ -67,9 +69,13 @@ struct PrepareOptions {
 struct Placement {
   DeviceMask devices = kAnyDevice;
   DeviceMask fallback = 0;   // once those are lost
-  bool on_gpu = false;       // something is computed there
+  bool on_gpu = false;       // something is computed there, or over ranks
   int64_t device_bytes = 0;  // that may be taken of the GPU's memory, within its limit
   std::string why;           // empty where there was nothing to choose from
+  bool over_ranks = false;   // on_gpu, but there is none: the ranks compute
+  // Over ranks: of a build, predicted, and host bytes that it takes on rank 0.
+  double predicted_ms = 0;
+  int64_t host_bytes = 0;
 };
 
 struct InOrder;     // in_order.h
@@ -221,6 +227,10 @@ class EngineAdapter {
   Residence LaidOutOn(const Matrix& a) const;
   Residence PlannedOn(const std::string& tenant, const ResolvedBuild& build) const;
   int threads() const;  // that one job computes on
+  // Says, for people, why the host alone solves so, where a GPU or the ranks would else; empty:
+  // they do, too.
+  static std::string_view HostAlone(bool over_ranks, const kernels::SolveOptions& options,
+                                    kernels::MForm form);
   // Over how many GPUs a build may be split: 1 where that does not pay (GpuBuilds::splits, and
   // kernels/engine/cost.h).
   int MaxDevices(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const;
@@ -298,9 +308,15 @@ class EngineAdapter {
       const std::string& tenant, const kernels::PreconditionerSpec& spec, const std::string& key,
       const Matrix& a, const Matrix* pattern, const kernels::Context& context,
       std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const;
-  // Whether `device` is a GPU that has memory for such a solve.
-  bool SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
-                   const kernels::SolveOptions& options, kernels::MForm form) const;
+  bool OverRanks(size_t device) const;  // the engine's
+  // Whether `device` (the engine's) is a GPU, or ranks, with memory for a solve by `m`, which may
+  // be null.
+  bool SolvesThere(size_t device, const Matrix& a, const kernels::Preconditioner* m,
+                   const kernels::SolveOptions& options) const;
+  // The place of a build over ranks; empty: there are none, they do not build it, or it pays
+  // elsewhere.
+  std::optional<Placement> PlaceOverRanks(const ResolvedBuild& build,
+                                          const kernels::BuildEstimate& estimate) const;
   int64_t DropKeptIn(const std::vector<size_t>& devices) const;  // the engine's
   // Does so on `devices`, for another try of `job`; logs it, under the name of `device`.
   void MakeRoom(const std::vector<size_t>& devices, const std::string& device, const Job& job,
@@ -331,6 +347,7 @@ class EngineAdapter {
   std::vector<std::string> names_;
   std::vector<std::vector<size_t>>
       slots_;                        // of each device: indices in the engine's, its own first
+  std::optional<size_t> ranks_;      // the device that is ranks
   double host_copy_ = 0;             // bytes a second; 0: not known
   std::vector<double> device_copy_;  // of each device
   mutable ByteLru<KeptPlan> plans_;

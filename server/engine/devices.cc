@@ -1,6 +1,8 @@
 #include "server/engine/devices.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -9,15 +11,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "kernels/base/cuda_device.h"
+#include "kernels/engine/mpi_library.h"
 #include "server/base/log.h"
 #include "server/base/status.h"
+#include "server/engine/convert.h"
 
 namespace spaid::server {
 namespace {
 
+constexpr std::chrono::seconds kLastWords{1};
 constexpr char kCure[] =
-    "name cpu, gpu:N or GPU-UUID, separated by commas, or auto for the CPU and GPU 0 where there "
-    "is one";
+    "name cpu, gpu:N, GPU-UUID or mpi, separated by commas, or auto for the CPU and GPU 0 where "
+    "there is one";
 
 absl::Status BadDevices(const std::string& flag, const std::string& why) {
   return MakeError(absl::StatusCode::kInvalidArgument, reason::kBadFlag,
@@ -48,14 +53,20 @@ std::string Found(const kernels::CudaDevices& found) {
 }  // namespace
 
 std::string DeviceName(const kernels::DeviceInfo& device) {
-  return device.backend == kernels::Backend::kCpu ? std::string(kCpuName)
-                                                  : absl::StrCat("gpu:", device.index);
+  switch (device.backend) {
+    case kernels::Backend::kCpu:
+      return std::string(kCpuName);
+    case kernels::Backend::kRanks:
+      return absl::StrCat(std::string(kRanksName), ":", device.index);
+    default:
+      return absl::StrCat("gpu:", device.index);
+  }
 }
 
 absl::Status CheckDevicesFlag(const std::string& flag) {
   if (flag == "auto") return absl::OkStatus();
   for (const std::string& name : Names(flag)) {
-    if (name == "cpu" || Ordinal(name) >= 0 || IsUuid(name)) continue;
+    if (name == kCpuName || name == kRanksName || Ordinal(name) >= 0 || IsUuid(name)) continue;
     return BadDevices(flag, name == "auto" ? "auto stands alone"
                                            : absl::StrCat("'", name, "' is no device's name"));
   }
@@ -77,8 +88,10 @@ absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
     return choice;
   }
   for (const std::string& name : Names(flag)) {
-    if (name == "cpu") {
-      if (std::exchange(choice.cpu, true)) return BadDevices(flag, "cpu is named twice");
+    if (name == kCpuName || name == kRanksName) {
+      bool& named = name == kCpuName ? choice.cpu : choice.ranks;
+      if (std::exchange(named, true))
+        return BadDevices(flag, absl::StrCat(name, " is named twice"));
       continue;
     }
     const int ordinal = Ordinal(name);
@@ -94,11 +107,50 @@ absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
     if (twice) return BadDevices(flag, absl::StrCat(DeviceName(*gpu), " is named twice"));
     choice.gpus.push_back(*gpu);
   }
+  if (choice.ranks) choice.cpu = true;
   return choice;
 }
 
+absl::StatusOr<JoinedRanks> JoinRanks(const std::string& flag, const std::string& program,
+                                      int threads) {
+  RETURN_IF_ERROR(CheckDevicesFlag(flag));
+  const std::vector<std::string> names = Names(flag);
+  JoinedRanks joined;
+  if (std::find(names.begin(), names.end(), kRanksName) == names.end()) return joined;
+  const auto failed = [&](const kernels::Status& status) {
+    const absl::Status as_said = ToAbsl(status);
+    return MakeError(as_said.code(), ReasonOf(as_said),
+                     absl::StrCat("--devices=", flag, ": ", as_said.message()));
+  };
+  const auto library = kernels::LoadMpi();
+  if (!library.ok()) return failed(library.status());
+  auto ranks =
+      (*library)->join({.program = program, .threads = threads, .lost = [](auto& text) {
+                          LogLastWords(absl::StrCat("spaid: [", std::string(reason::kRankLost),
+                                                    "] ", text, "; start the job again"));
+                          FlushLog(kLastWords);
+                          std::_Exit(1);
+                        }});
+  if (!ranks.ok()) return failed(ranks.status());
+  if (ranks->device == nullptr) {
+    joined.exit_code = ranks->exit_code;
+    return joined;
+  }
+  const std::vector<kernels::RanksDevice::Rank>& all = ranks->device->ranks();
+  for (size_t r = 0; r < all.size(); ++r) {
+    Log(LogLevel::kInfo, "rank",
+        {{"rank", r},
+         {"host", all[r].host},
+         {"threads", all[r].threads},
+         {"memory_bytes", all[r].memory_bytes}});
+  }
+  joined.device = std::move(ranks->device);
+  return joined;
+}
+
 absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_memory, int slots,
-                                        const kernels::CudaDevices& found) {
+                                        const kernels::CudaDevices& found,
+                                        std::shared_ptr<kernels::RanksDevice> ranks) {
   ASSIGN_OR_RETURN(const DeviceChoice choice, ChooseDevices(flag, found));
   OpenedEngine opened;
   opened.cuda_status = found.status;
@@ -145,7 +197,7 @@ absl::StatusOr<OpenedEngine> OpenEngine(const std::string& flag, int64_t device_
     if (!used) opened.idle.push_back(device);
   }
   gpus.insert(gpus.end(), more_slots.begin(), more_slots.end());
-  opened.engine = kernels::MakeEngine(choice.cpu, std::move(gpus));
+  opened.engine = kernels::MakeEngine(choice.cpu, std::move(gpus), std::move(ranks));
   return opened;
 }
 

@@ -148,6 +148,12 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
     if (!prepared.placement.on_gpu) {
       prepared.estimate.device_bytes = prepared.estimate.device_bytes_min = 0;
     }
+    if (prepared.placement.over_ranks) {
+      prepared.estimate.device_bytes = prepared.estimate.device_bytes_min =
+          prepared.placement.device_bytes;
+      prepared.estimate.predicted_device_ms = prepared.placement.predicted_ms;
+      prepared.estimate.host_bytes = prepared.placement.host_bytes;
+    }
   } else {
     prepared.refused = placement.status();
     prepared.build.choice.set_placement(std::string(prepared.refused.message()));
@@ -167,7 +173,8 @@ Work JobFactory::WorkOf(const std::string& tenant, const Matrix& a,
             .device_bytes = placement.device_bytes,
             .host_bytes = estimate.host_bytes};
   if (placement.on_gpu) {
-    work.max_devices = parts_.adapter->MaxDevices(prepared.build, estimate);
+    work.max_devices =
+        placement.over_ranks ? 1 : parts_.adapter->MaxDevices(prepared.build, estimate);
     work.resident = parts_.adapter->PlannedOn(tenant, prepared.build);
     // A plan is some tenth of a build; then A has to get there.
     work.move_ms = 0.3 * work.predicted_ms + MoveMs(a, 0);
@@ -464,11 +471,14 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   estimate.what = absl::StrCat(estimate.what.empty() ? "" : estimate.what + " and ", "solve");
   // A build on a GPU is followed by its solve there, one on the CPU by its solve there; but some
   // solves are the host's, wherever M was built.
-  const std::string host_alone(kernels::HostAlone(request.solve.options, form));
   const bool builds_on_gpu = estimate.device_bytes > 0;
+  bool over_ranks = builds_on_gpu && work->prepared->placement.over_ranks;
+  const std::string host_alone(EngineAdapter::HostAlone(over_ranks, request.solve.options, form));
   work->on_gpu = builds_on_gpu && host_alone.empty();
   if (builds_on_gpu && !host_alone.empty()) {
-    work->placement = absl::StrCat("the host of the GPU where its M is built: ", host_alone);
+    work->placement = absl::StrCat(over_ranks ? "rank 0, whose ranks build its M: "
+                                              : "the host of the GPU where its M is built: ",
+                                   host_alone);
   } else if (builds_on_gpu || builds_on_cpu) {
     if (parts_.adapter->devices().size() > 1) {
       work->placement =
@@ -478,6 +488,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
   } else {
     const Placement placement = parts_.adapter->PlaceSolve(
         a, stored_m, n_rhs, request.solve.options, iterations * estimate.iteration_ms, form);
+    over_ranks = placement.over_ranks;
     work->placement = placement.why;
     work->on_gpu = placement.on_gpu;
     if (placement.on_gpu) {
@@ -489,7 +500,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     }
   }
   double solve_ms = iterations * estimate.iteration_ms;
-  if (work->on_gpu) {
+  if (work->on_gpu && !over_ranks) {
     estimate.iteration_ms = IterationMs(iteration, kernels::Backend::kCuda, threads);
     solve_ms = iterations * estimate.iteration_ms + kernels::MoveVectorsMs(iteration.n, n_rhs);
   }

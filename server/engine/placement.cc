@@ -19,6 +19,31 @@ std::string TooLarge(const kernels::BuildEstimate& estimate, const kernels::GpuB
                       estimate.device_bytes_min < estimate.device_bytes ? builds.too_large : "");
 }
 
+constexpr char kRanksFirst[] = "ranks compute what they can (--devices=mpi)";
+// A build over ranks beside one thread's for each of theirs, as measured (docs/decisions/mpi.md):
+// columns that repeat are told apart over ranks, M goes to the owners of its rows and to rank 0.
+constexpr double kRanksOverhead = 2.4, kRanksFixedMs = 20;
+constexpr double kRanksBytesPerMs = 1e6;
+// Bytes of all ranks together beside those of one process: columns that several of them need.
+constexpr int64_t kRanksShare = 2;
+
+// Why a build stays on the CPU, for people.
+std::string WhyNotOverRanks(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) {
+  const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
+  if (engine.kind == kernels::EngineKind::kNone) return "";
+  if (!engine.over_ranks) {
+    return absl::StrCat("cpu: several processes do not build ", std::string(engine.name));
+  }
+  if (build.spec.scaling != kernels::ScalingMode::kNone) {
+    return "cpu: several processes do not scale A";
+  }
+  if (build.spec.static_spai.pattern.row_match) {
+    return "cpu: several processes do not match rows (row_match)";
+  }
+  return absl::StrFormat("cpu: predicted at %.3g ms there, no sooner by several processes",
+                         estimate.predicted_ms);
+}
+
 // Devices that a build may go to.
 struct Fitting {
   DeviceMask devices = 0;
@@ -51,10 +76,27 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
     placement.why = absl::StrCat(has_cpu ? "cpu: " : "the host of a GPU: ", why);
     return placement;
   };
+  if (ranks_ && options_.ranks_first) {
+    const std::string_view why = kernels::NotOverRanks(options, form);
+    if (!why.empty()) return host(std::string(why));
+    const int64_t bytes = kernels::SolveRanksBytes(a.n(), a.nnz(), nnz_m, options);
+    const int64_t limit = engine_.State(static_cast<int>(slots_[*ranks_].front())).limit_bytes;
+    if (bytes > limit) {
+      return host(
+          absl::StrCat("the solve may take ", bytes, " bytes over all ranks, which have ", limit));
+    }
+    return {.devices = DeviceBit(*ranks_),
+            .on_gpu = true,
+            .device_bytes = bytes,
+            .why = absl::StrCat(names_[*ranks_], ": ", kRanksFirst),
+            .over_ranks = true};
+  }
+  const size_t gpus = devices_.size() - (has_cpu ? 1 : 0) - (ranks_ ? 1 : 0);
+  if (gpus == 0) return host("ranks solve where they have built M");
   if (const std::string_view why = kernels::HostAlone(options, form); !why.empty()) {
     return host(std::string(why));
   }
-  if (has_cpu && devices_.size() > 1 && predicted_ms <= kernels::kGpuSolveWorthMs) {
+  if (has_cpu && predicted_ms <= kernels::kGpuSolveWorthMs) {
     return host(
         absl::StrFormat("%s; a GPU pays from %g ms on", predicted, kernels::kGpuSolveWorthMs));
   }
@@ -64,7 +106,8 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
   Fitting fitting;
   int64_t limit = 0;
   for (size_t d = has_cpu ? 1 : 0; d < devices_.size(); ++d) {
-    const kernels::DeviceState state = engine_.State(static_cast<int>(d));
+    if (d == ranks_) continue;
+    const kernels::DeviceState state = engine_.State(static_cast<int>(slots_[d].front()));
     if (state.lost) {
       absl::StrAppend(&lost, lost.empty() ? "" : ", ", names_[d]);
       continue;
@@ -116,19 +159,69 @@ int EngineAdapter::MaxDevices(const ResolvedBuild& build,
   return pays ? options_.max_devices : 1;
 }
 
+std::optional<Placement> EngineAdapter::PlaceOverRanks(
+    const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const {
+  if (!ranks_ || !kernels::TraitsOf(build.spec.engine).over_ranks ||
+      build.spec.scaling != kernels::ScalingMode::kNone ||
+      build.spec.static_spai.pattern.row_match) {
+    return std::nullopt;
+  }
+  const kernels::DeviceInfo& ranks = devices_[*ranks_];
+  const int64_t limit = engine_.State(static_cast<int>(slots_[*ranks_].front())).limit_bytes;
+  // M comes to rank 0, in pieces; each rank has its part of all else, and columns of others.
+  const int64_t bytes = kRanksShare * estimate.host_bytes;
+  if (bytes > limit) return std::nullopt;
+  const int64_t host_bytes = 2 * estimate.download_bytes + bytes / std::max(1, ranks.index);
+  const double sequential_ms = estimate.predicted_ms * threads();
+  const double predicted_ms = kRanksOverhead * sequential_ms / std::max(1, ranks.threads) +
+                              kRanksFixedMs +
+                              static_cast<double>(2 * estimate.download_bytes) / kRanksBytesPerMs;
+  const bool too_large_here =
+      options_.max_build_bytes > 0 && estimate.host_bytes > options_.max_build_bytes;
+  const bool gpu = devices_.size() > 2 && estimate.predicted_device_ms > 0;
+  std::string why;
+  if (options_.ranks_first) {
+    why = kRanksFirst;
+  } else if (too_large_here) {
+    why =
+        absl::StrCat("the build may take ", estimate.host_bytes, " bytes here, over the limit of ",
+                     options_.max_build_bytes, " (--max-build-bytes)");
+  } else if (predicted_ms < estimate.predicted_ms &&
+             !(gpu && estimate.predicted_device_ms < predicted_ms)) {
+    why = absl::StrFormat("predicted at %.3g ms there, at %.3g ms on the CPU", predicted_ms,
+                          estimate.predicted_ms);
+  } else {
+    return std::nullopt;
+  }
+  return Placement{.devices = DeviceBit(*ranks_),
+                   .on_gpu = true,
+                   .device_bytes = bytes,
+                   .why = absl::StrCat(names_[*ranks_], ": ", why),
+                   .over_ranks = true,
+                   .predicted_ms = predicted_ms,
+                   .host_bytes = host_bytes};
+}
+
 absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
                                                const kernels::BuildEstimate& estimate) const {
   const bool has_cpu = devices_[0].backend == kernels::Backend::kCpu;
   const size_t first_gpu = has_cpu ? 1 : 0;
   const kernels::GpuBuilds* on_gpu = kernels::TraitsOf(build.spec.engine).on_gpu;
-  if (first_gpu == devices_.size() || on_gpu == nullptr) return PlaceHostWork();
+  const size_t gpus = devices_.size() - first_gpu - (ranks_ ? 1 : 0);
+  if (auto over_ranks = PlaceOverRanks(build, estimate)) return *std::move(over_ranks);
+  if (gpus == 0 || on_gpu == nullptr) {
+    Placement host = PlaceHostWork();
+    if (ranks_ && gpus == 0) host.why = WhyNotOverRanks(build, estimate);
+    return host;
+  }
   const kernels::GpuBuilds& builds = *on_gpu;
 
   std::string lost;
   int64_t limit = 0;
   Fitting whole, in_waves;
   for (size_t d = first_gpu; d < devices_.size(); ++d) {
-    const kernels::DeviceState state = engine_.State(static_cast<int>(d));
+    if (d == ranks_) continue;
+    const kernels::DeviceState state = engine_.State(static_cast<int>(slots_[d].front()));
     if (state.lost) {
       absl::StrAppend(&lost, lost.empty() ? "" : ", ", names_[d]);
       continue;

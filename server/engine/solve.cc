@@ -175,8 +175,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   bridge.BeginSolve(static_cast<int64_t>(b.size()) / a->n(), leg);
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->nnz()) : 0;
-  const bool there =
-      SolvesThere(index, *a, nnz_m, options, m != nullptr ? m->form() : kernels::MForm::kMatrix);
+  const bool there = SolvesThere(index, *a, m.get(), options);
   if (!there) on_devices_.EndAhead(*a);
   const bool straight = ladder != nullptr && ladder->straight;
   if (straight) {  // else the first solve looks
@@ -222,13 +221,11 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   if (ladder != nullptr) {
     of.static_spai = ladder->static_spai;
     if (at.device != kCpuName) {
-      of.backend = kernels::Backend::kCuda;
+      if (!OverRanks(index)) of.backend = kernels::Backend::kCuda;
       of.solve_there = [&](const std::shared_ptr<const kernels::Preconditioner>& with,
                            std::span<const double> right, const kernels::SolveOptions& terms,
                            const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
-        const int64_t entries = with ? StoredEntries(with->kind(), a->n(), with->nnz()) : 0;
-        if (!SolvesThere(index, *a, entries, terms,
-                         with ? with->form() : kernels::MForm::kMatrix)) {
+        if (!SolvesThere(index, *a, with.get(), terms)) {
           return engine_.Solve(a->csc(), with.get(), right, {}, terms, where);
         }
         auto result = solve_there(with, right, {}, terms, where);
@@ -364,12 +361,25 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
   return LearnedRung{climbed->best, climbed->scaled};
 }
 
-bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, int64_t nnz_m,
-                                const kernels::SolveOptions& options, kernels::MForm form) const {
-  if (!kernels::HostAlone(options, form).empty()) return false;
-  // The CPU's limit is 0.
-  return engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options) <=
-         engine_.State(static_cast<int>(device)).limit_bytes;
+std::string_view EngineAdapter::HostAlone(bool over_ranks, const kernels::SolveOptions& options,
+                                          kernels::MForm form) {
+  return over_ranks ? kernels::NotOverRanks(options, form) : kernels::HostAlone(options, form);
+}
+
+bool EngineAdapter::OverRanks(size_t device) const {
+  return ranks_ && slots_[*ranks_].front() == device;
+}
+
+bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, const kernels::Preconditioner* m,
+                                const kernels::SolveOptions& options) const {
+  const bool over_ranks = OverRanks(device);
+  const kernels::MForm form = m != nullptr ? m->form() : kernels::MForm::kMatrix;
+  if (!HostAlone(over_ranks, options, form).empty()) return false;
+  const int64_t nnz_m = m != nullptr ? StoredEntries(m->kind(), a.n(), m->nnz()) : 0;
+  const int64_t bytes = over_ranks
+                            ? kernels::SolveRanksBytes(a.n(), a.nnz(), nnz_m, options)
+                            : engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options);
+  return bytes <= engine_.State(static_cast<int>(device)).limit_bytes;  // the CPU's is 0
 }
 
 }  // namespace spaid::server

@@ -138,6 +138,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .shares = Rules(options_),
                         .max_build_bytes = options_.max_build_bytes,
                         .max_devices = options_.max_devices_per_job,
+                        .ranks_first = options_.ranks_first,
                         .max_result_bytes = options_.preconditioner_store_bytes,
                         .ladder_bytes = LadderBytes(options_),
                         .max_lu_n = options_.max_inverse_unknowns,

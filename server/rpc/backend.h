@@ -51,6 +51,7 @@ struct BackendOptions {
   int64_t max_detached_jobs_per_tenant = 128;  // queued or running; 0: no limit of its own
   int max_paused_jobs = 128;                   // per device; 0: no solve is ever paused
   int max_devices_per_job = 8;                 // GPUs that one build may be split over
+  bool ranks_first = false;                    // as EngineAdapterOptions has it
   int64_t least_ahead_bytes = EngineAdapterOptions().least_ahead_bytes;
   int slots = 0;  // slots of the CPU: jobs side by side, all but one small; 0: by its cores
   std::chrono::milliseconds small_job{20};            // predicted

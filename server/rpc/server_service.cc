@@ -21,11 +21,12 @@ v1::Device* Add(v1::GetServerInfoResponse* response, const kernels::DeviceInfo& 
   v1::Device* out = response->add_devices();
   const bool cpu = device.backend == kernels::Backend::kCpu;
   out->set_name(DeviceName(device));
-  out->set_kind(cpu ? v1::DEVICE_KIND_CPU : v1::DEVICE_KIND_CUDA);
+  const bool ranks = device.backend == kernels::Backend::kRanks;
+  out->set_kind(cpu ? v1::DEVICE_KIND_CPU : ranks ? v1::DEVICE_KIND_RANKS : v1::DEVICE_KIND_CUDA);
   out->set_model(device.name);
   out->set_uuid(device.uuid);
   out->set_memory_bytes(device.memory_bytes);
-  if (!cpu) {
+  if (!cpu && !ranks) {
     out->set_compute_capability(
         absl::StrCat(device.compute_capability_major, ".", device.compute_capability_minor));
   }

@@ -26,8 +26,10 @@ ALLOWED = {
     'kernels/amg': ('kernels/static_spai', 'kernels/fsai', 'kernels/krylov', 'kernels/sparse',
                     'kernels/base'),
     'kernels/engine': ('kernels/amg', 'kernels/dynamic_spai', 'kernels/static_spai', 'kernels/fsai',
-                       'kernels/krylov', 'kernels/sparse', 'kernels/dense', 'kernels/base'),
-    'kernels/mpi': ('kernels/static_spai', 'kernels/krylov', 'kernels/sparse', 'kernels/base'),
+                       'kernels/krylov', 'kernels/mpi', 'kernels/sparse', 'kernels/dense',
+                       'kernels/base'),
+    'kernels/mpi': ('kernels/static_spai', 'kernels/fsai', 'kernels/krylov', 'kernels/sparse',
+                    'kernels/base'),
     'kernels/bench': ('kernels/',),
     'proto/messages': (),
     'proto/services': ('proto/messages',),
@@ -36,7 +38,7 @@ ALLOWED = {
     'server/sched': ('server/base', 'proto/messages'),
     'server/engine': ('server/base', 'server/store', 'server/sched', 'proto/messages',
                       'kernels/engine', 'kernels/static_spai', 'kernels/amg', 'kernels/krylov',
-                      'kernels/sparse', 'kernels/base'),
+                      'kernels/mpi', 'kernels/sparse', 'kernels/base'),
     'server/rpc': ('server/engine', 'server/store', 'server/sched', 'server/base', 'proto/messages',
                    'proto/services'),
     'server/ops': ('server/engine', 'server/store', 'server/sched', 'server/base',
@@ -52,11 +54,16 @@ ALLOWED = {
 }
 
 # What a room may link where that is narrower than what it may include: the kernels are reached
-# through their one face.
+# through their one face, and a library that is loaded is linked by nobody.
 LINK_ONLY = {
+    'kernels/engine': ('kernels/amg', 'kernels/dynamic_spai', 'kernels/static_spai', 'kernels/fsai',
+                       'kernels/krylov', 'kernels/sparse', 'kernels/dense', 'kernels/base'),
     'server/engine': ('server/base', 'server/store', 'server/sched', 'proto/messages',
                       'kernels/engine'),
 }
+
+# All that other rooms may include of a room whose library they load.
+LOADED_ROOMS = {'kernels/mpi': 'kernels/mpi/ranks_device.h'}
 
 # Third parties that only some rooms may include: prefix of the include -> rooms.
 THIRD_PARTIES = {
@@ -78,7 +85,7 @@ THIRD_PARTIES = {
 }
 
 # Numerics use the standard library (headers without a dot), POSIX, malloc and CUDA;
-# nothing else but, in one room, MPI and PETSc. Benchmarks use Google Benchmark, and those of peers the peers.
+# nothing else but, in one room, MPI, PETSc and what POSIX has for sockets. Benchmarks use Google Benchmark, and those of peers the peers.
 KERNEL_SYSTEM = re.compile(
     r'^(?:[a-z_]+|dlfcn\.h|link\.h|pthread\.h|sched\.h|unistd\.h|malloc\.h|immintrin\.h|sys/\w+\.h'
     r'|cuda\w*\.h|cu(?:blas|sparse|solver)\w*\.h|(?:cub|thrust|cuda|cooperative_groups)(?:/.*|\.h))$')
@@ -133,7 +140,8 @@ def third_party_breach(path, room, name):
         return None
     if room.startswith('kernels/') and not KERNEL_SYSTEM.match(name):
         if not (room == 'kernels/bench' and name.startswith('benchmark/') or
-                room == 'kernels/mpi' and name.startswith(('mpi.h', 'petsc'))):
+                room == 'kernels/mpi' and name.startswith(
+                    ('mpi.h', 'petsc', 'arpa/', 'net/', 'netinet/', 'ifaddrs.h'))):
             return 'kernels use the C++ standard library and CUDA only'
     for prefix, rooms in THIRD_PARTIES.items():
         if name.startswith(prefix) and not covers(rooms, room):
@@ -157,6 +165,8 @@ def breaches_of_source(root, path):
         if to is not None:
             if to != room and not covers(ALLOWED[room], to):
                 yield f'{path}:{number}: {room} must not include {name} ({to})'
+            elif to != room and room != 'kernels/bench' and LOADED_ROOMS.get(to, name) != name:
+                yield f'{path}:{number}: {room} may include {LOADED_ROOMS[to]} alone of {to}, not {name}'
         elif match.group(1) == '"' and (root / path).parent.joinpath(name).exists():
             yield f'{path}:{number}: write {name} as a path from the root'
         else:

@@ -43,8 +43,15 @@ class CheckIncludesTest(unittest.TestCase):
     def test_mpi_and_petsc_have_one_room_of_the_kernels(self):
         self.assert_clean('kernels/mpi/a.cc', '#include <mpi.h>\n#include <petscksp.h>\n')
         self.assert_breach('kernels/krylov/a.cc', '#include <petscksp.h>\n', 'petscksp.h')
+        self.assert_clean('kernels/mpi/a.cc', '#include <netinet/in.h>\n#include <ifaddrs.h>\n')
+        self.assert_breach('kernels/krylov/a.cc', '#include <netinet/in.h>\n', 'netinet/in.h')
         self.assert_breach('kernels/mpi/a.cc', '#include "kernels/engine/engine.h"\n',
                            'kernels/mpi must not include')
+        self.assert_clean('kernels/engine/a.h', '#include "kernels/mpi/ranks_device.h"\n')
+        self.assert_breach('kernels/engine/a.cc', '#include "kernels/mpi/hybrid_spai.h"\n',
+                           'ranks_device.h alone')
+        self.assert_breach('kernels/krylov/a.cc', '#include "kernels/mpi/ranks_device.h"\n',
+                           'kernels/krylov must not include')
 
     def test_kernels_arrows_point_down(self):
         self.assert_breach('kernels/base/a.h', '#include "kernels/sparse/matrix.h"\n',

@@ -22,6 +22,7 @@ using Status = kernels::Status;
 namespace {
 
 constexpr int64_t kGpuBytes = 1000;
+constexpr int64_t kRanksBytes = 100'000'000;
 constexpr int64_t kCopyBytes = 100;  // of a matrix, or a preconditioner, on a GPU
 
 void SleepABit() { std::this_thread::sleep_for(std::chrono::milliseconds(1)); }
@@ -178,7 +179,9 @@ class FakeEngine::Face final : public kernels::Engine {
 
   std::vector<DeviceInfo> Devices() const override { return devices_; }
   DeviceState State(int device) const override {
-    return {told_.of(device).lost, /*used_bytes=*/0, IsGpu(device) ? kGpuBytes : 0};
+    const DeviceInfo& info = devices_.at(static_cast<size_t>(device));
+    return {told_.of(device).lost, /*used_bytes=*/0,
+            info.backend == Backend::kCpu ? 0 : info.memory_bytes};
   }
   Status Probe(int device) const override {
     ++told_.of(device).probes;
@@ -463,6 +466,16 @@ DeviceInfo FakeGpu(int index) {
   gpu.uuid = "GPU-" + std::to_string(index);
   gpu.memory_bytes = kGpuBytes;
   return gpu;
+}
+
+DeviceInfo FakeRanks(int ranks, int threads) {
+  DeviceInfo info;
+  info.backend = Backend::kRanks;
+  info.index = ranks;
+  info.name = "fake ranks";
+  info.memory_bytes = kRanksBytes;
+  info.threads = threads;
+  return info;
 }
 
 FakeEngine::FakeEngine(std::vector<DeviceInfo> devices)

@@ -31,6 +31,7 @@ namespace spaid::server {
 
 kernels::DeviceInfo FakeCpu();
 kernels::DeviceInfo FakeGpu(int index);
+kernels::DeviceInfo FakeRanks(int ranks, int threads);
 
 // Knobs and findings of a test with the engine. Thread-safe.
 class FakeEngine {

@@ -146,7 +146,10 @@ int IterationsOf(KSP ksp, Vec b, Vec x) {
 
 void Measure(const std::string& name, const CscMatrix& whole, int rounds, int iterations) {
   const Context one{.threads = 1};
-  const mpi::SpreadMatrix a = Must(mpi::SpreadWhole(PETSC_COMM_WORLD, whole, one));
+  const CscView view = whole;
+  const bool first = mpi::RankOf(PETSC_COMM_WORLD) == 0;
+  const mpi::SpreadMatrix a =
+      Must(mpi::SpreadWhole(PETSC_COMM_WORLD, first ? &view : nullptr, one));
   Mat rows = a.rows.get();
   Vec b = nullptr, x = nullptr;
   Must(MatCreateVecs(rows, &x, &b));

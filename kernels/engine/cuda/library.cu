@@ -37,5 +37,5 @@ Result<std::shared_ptr<CudaDevice>> Open(const DeviceInfo& info, int64_t memory_
 
 extern "C" __attribute__((visibility("default")))
 const spaid::kernels::CudaEntry spaid_cuda_entry = {
-    SPAID_CUDA_BUILD_ID, &spaid::kernels::Adopt, &spaid::cuda::ListDevices, &spaid::kernels::Open,
+    SPAID_BUILD_ID, &spaid::kernels::Adopt, &spaid::cuda::ListDevices, &spaid::kernels::Open,
     &spaid::kernels::kLibrary};

@@ -58,7 +58,7 @@ TEST(CudaLoaderTest, SaysWhatAnswersWrong) {
       {FakeCuda("no_device"), "no CUDA device is visible"},
       {FakeCuda("broken"), "CUDA does not work here: cudaSomething: fake words"},
       {FakeCuda("old_build"),
-       "is of build 0123456789abcdef, this program is of build " SPAID_CUDA_BUILD_ID},
+       "is of build 0123456789abcdef, this program is of build " SPAID_BUILD_ID},
       {FakeCuda("not_ours"), "has no symbol spaid_cuda_entry"},
   };
   for (const auto& c : cases) {

@@ -6,7 +6,7 @@
 #include "kernels/base/cuda_loader.h"
 
 #ifndef FAKE_BUILD_ID
-#define FAKE_BUILD_ID SPAID_CUDA_BUILD_ID
+#define FAKE_BUILD_ID SPAID_BUILD_ID
 #endif
 
 namespace spaid::kernels {

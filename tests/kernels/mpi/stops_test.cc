@@ -69,8 +69,11 @@ TEST(Stops, BeforeAPlan) {
 TEST(Stops, WhileTheMatrixIsSpread) {
   StopSource source;
   if (Told()) source.Request(StopReason::kCancelled);
+  const CscMatrix whole = oracle::Laplacian2d(10, 10);
+  const CscView view = whole;
   ExpectRefused(
-      SpreadWhole(PETSC_COMM_WORLD, oracle::Laplacian2d(10, 10), {.stop = source.token()}).status(),
+      SpreadWhole(PETSC_COMM_WORLD, Rank() == 0 ? &view : nullptr, {.stop = source.token()})
+          .status(),
       StatusCode::kCancelled, "CANCELLED");
 }
 

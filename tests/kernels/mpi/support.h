@@ -24,7 +24,8 @@ inline int Rank() { return RankOf(PETSC_COMM_WORLD); }
 inline int Ranks() { return RanksOf(PETSC_COMM_WORLD); }
 
 inline SpreadMatrix Spread(const CscMatrix& whole) {
-  Result<SpreadMatrix> a = SpreadWhole(PETSC_COMM_WORLD, whole, {});
+  const CscView view = whole;
+  Result<SpreadMatrix> a = SpreadWhole(PETSC_COMM_WORLD, Rank() == 0 ? &view : nullptr, {});
   EXPECT_TRUE(a.ok()) << a.status().message();
   return a.ok() ? *std::move(a) : SpreadMatrix{};
 }

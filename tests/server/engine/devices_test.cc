@@ -97,5 +97,25 @@ TEST(DevicesTest, TheCpuAlone) {
   EXPECT_FALSE(opened->engine->State(0).lost);
 }
 
+TEST(DevicesTest, RanksBringTheCpuAlong) {
+  for (const char* flag : {"mpi", "mpi,cpu", "cpu,mpi"}) {
+    const auto choice = ChooseDevices(flag, NoGpu());
+    ASSERT_TRUE(choice.ok()) << choice.status();
+    EXPECT_TRUE(choice->ranks);
+    EXPECT_TRUE(choice->cpu);
+  }
+  EXPECT_FALSE(ChooseDevices("cpu", NoGpu())->ranks);
+  EXPECT_EQ(DeviceName(FakeRanks(4, 8)), "mpi:4");
+  for (const char* flag : {"mpi:4", "mpix", "auto,mpi"}) {
+    EXPECT_EQ(ReasonOf(CheckDevicesFlag(flag)), "BAD_FLAG") << flag;
+  }
+  EXPECT_NE(ChooseDevices("mpi,mpi", NoGpu()).status().message().find("mpi is named twice"),
+            std::string::npos);
+  const auto none = JoinRanks("cpu", "spaid", 1);
+  ASSERT_TRUE(none.ok()) << none.status();
+  EXPECT_EQ(none->device, nullptr);
+  EXPECT_FALSE(none->exit_code.has_value());
+}
+
 }  // namespace
 }  // namespace spaid::server

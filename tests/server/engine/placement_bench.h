@@ -25,8 +25,18 @@ class Bench {
  public:
   // `max_devices`: that a build may be split over.
   explicit Bench(Devices devices, int max_devices = 1)
-      : engine(std::move(devices)),
-        adapter(engine, {.threads = 1, .max_devices = max_devices, .metrics = &metrics}) {
+      : Bench(std::move(devices), [&] {
+          EngineAdapterOptions options;
+          options.max_devices = max_devices;
+          return options;
+        }()) {}
+  // Of `with_options` threads and metrics are set here.
+  Bench(Devices devices, EngineAdapterOptions with_options)
+      : engine(std::move(devices)), adapter(engine, [&] {
+          with_options.threads = 1;
+          with_options.metrics = &metrics;
+          return with_options;
+        }()) {
     SetLogSink([](LogLevel, const std::string&) {});
     SchedulerOptions options;
     options.dispatch.devices.clear();

@@ -1,0 +1,46 @@
+// Static FSAI over several ranks: each computes the rows of G that it owns, as kernels/fsai does on
+// one machine, by a principal submatrix of A that holds all that these rows read.
+//
+//   Result<HybridFsaiResult> g = BuildHybridFsai(a, nullptr, options, context);
+//   SolveSpread(a, g->m.get(), b, x, {.method = Method::kCg}, context);
+//
+// The rows are those of BuildFsaiOn on FsaiPattern, bit for bit where A is positive definite. All
+// is collective, as in hybrid_spai.h, and errors and stops are told in the same way.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/mpi/spread_matrix.h"
+
+namespace spaid::kernels::mpi {
+
+struct HybridFsaiOptions {
+  FsaiOptions fsai;        // adaptive is refused
+  int64_t halo_bytes = 0;  // as HybridSpaiOptions has it
+};
+
+struct HybridFsaiResult {
+  MatOwner g;       // the rows of G, as A's are spread
+  MatOwner m;       // multiplies by GᵀG; borrows g
+  CscMatrix rows;   // the rows of G that this rank owns, by columns as FsaiResult::g_rows
+  int64_t nnz = 0;  // of the whole G
+  // Of the whole, on all ranks; Kaporin numbers to rounding those of one machine.
+  FsaiQuality quality;
+};
+
+// `user_rows`: patterns of the rows that this rank owns, as columns; indices over the diagonal are
+// left out; null on all ranks: options decide. Errors: those of FsaiPattern and BuildFsaiOn;
+// INVALID_ARGUMENT/NOT_SPREAD (adaptive), /BAD_HALO_BYTES, /OPTIONS_DIFFER;
+// RESOURCE_EXHAUSTED/HALO_TOO_LARGE before more is fetched than allowed.
+[[gnu::visibility("default")]] Result<HybridFsaiResult> BuildHybridFsai(
+    const SpreadMatrix& a, const SpreadPattern* user_rows, const HybridFsaiOptions& options,
+    const Context& context);
+
+// GᵀG of a G whose rows are spread, as a matrix that multiplies. Borrows it.
+MatOwner MakeFactored(Mat g);
+
+}  // namespace spaid::kernels::mpi

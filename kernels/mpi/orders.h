@@ -1,0 +1,68 @@
+// What rank 0 has all ranks do together, told in one message. The loop that does it is session.h's.
+// Internal to this room.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/mpi/petsc.h"
+
+namespace spaid::kernels::mpi {
+
+struct Order {
+  enum class What : int32_t { kEnd, kFree, kAnswer, kSpread, kPlan, kBuild, kFsai, kSolve };
+  static constexpr size_t kMostNumbers = 24;
+
+  What what = What::kAnswer;
+  // kSpread: M, by rows alone; kPlan, kFsai: with a pattern; kSolve: with a guess.
+  bool flag = false;
+  bool factor = false;                // kSpread: it is G of M = GᵀG
+  bool keep_history = false;          // kSolve
+  int32_t count = 1;                  // kSolve: right-hand sides
+  int64_t nnz_m = 0;                  // kSolve
+  int64_t made = 0;                   // the number of what is made; kFree: of what goes
+  int64_t a = 0, m = 0;               // numbers of matrices; 0: none
+  int64_t plan = 0;                   // kBuild
+  double numbers[kMostNumbers] = {};  // options, by Pack
+};
+static_assert(std::is_trivially_copyable_v<Order>);
+
+// Options as numbers, by their Fields. Integers are exact up to 2^53.
+template <class Options>
+void Pack(const Options& options, Order& order) {
+  size_t next = 0;
+  Options::Fields(options, [&](const char*, const auto& member, const auto&) {
+    if constexpr (requires { member.has_value(); }) {
+      order.numbers[next++] = member.has_value() ? 1 : 0;
+      order.numbers[next++] = static_cast<double>(member.value_or(0));
+    } else {
+      order.numbers[next++] = static_cast<double>(member);
+    }
+  });
+}
+
+template <class Options>
+void Unpack(const Order& order, Options& options) {
+  size_t next = 0;
+  Options::Fields(options, [&](const char*, auto& member, const auto&) {
+    using Member = std::remove_reference_t<decltype(member)>;
+    if constexpr (requires { member.has_value(); }) {
+      const bool has = order.numbers[next++] != 0;
+      const double value = order.numbers[next++];
+      if (has) {
+        member = static_cast<typename Member::value_type>(value);
+      } else {
+        member.reset();
+      }
+    } else {
+      member = static_cast<Member>(order.numbers[next++]);
+    }
+  });
+}
+
+// Rank 0 tells; the others wait for what is told, without burning a core meanwhile.
+void TellOrder(MPI_Comm comm, Order order);
+Order AwaitOrder(MPI_Comm comm);
+
+}  // namespace spaid::kernels::mpi

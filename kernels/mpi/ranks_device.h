@@ -1,0 +1,123 @@
+// The ranks of an MPI job as one device, the way rank 0 sees it: A, plans and M lie over all ranks,
+// each rank with its share of the rows. Its code is libspaid_mpi.so's; nothing of MPI or PETSc is
+// named here.
+//
+//   Result<Joined> joined = (*LoadMpi())->join(terms);             // kernels/engine/mpi_library.h
+//   if (joined->device == nullptr) return joined->exit_code;       // not rank 0: all is over
+//   auto a_there = joined->device->SpreadMatrix(a, context);
+//   auto solved = joined->device->Solve(**a_there, nullptr, b, x0, options, context);
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/base/cuda_loader.h"
+#include "kernels/base/device.h"
+#include "kernels/base/status.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/krylov/krylov.h"
+#include "kernels/sparse/matrix.h"
+#include "kernels/static_spai/static_spai.h"
+
+namespace spaid::kernels {
+
+// A matrix, or a plan, that lies over the ranks. Ends on all of them with its last owner here.
+// Immutable; thread-safe.
+class OverRanks {
+ public:
+  virtual ~OverRanks() = default;
+  virtual int64_t bytes() const = 0;  // on all ranks together
+};
+
+// Thread-safe: what several threads ask for is done one after the other, as ranks do everything
+// together. Calls block until that is done; of `context`, stop and progress are read: each rank
+// computes with its share of its host's cores. Where a rank dies, or is not heard of any more, the
+// program ends (JoinTerms::lost).
+class RanksDevice {
+ public:
+  using Made = Result<std::shared_ptr<const OverRanks>>;
+
+  RanksDevice(const RanksDevice&) = delete;
+  RanksDevice& operator=(const RanksDevice&) = delete;
+  // Ends the other ranks in order, with status 0.
+  virtual ~RanksDevice() = default;
+
+  const DeviceInfo& info() const { return info_; }
+  struct Rank {
+    std::string host;
+    int threads = 0;           // that it computes with
+    int64_t memory_bytes = 0;  // its share of its host's
+  };
+  const std::vector<Rank>& ranks() const { return ranks_; }
+  // What all that lies over the ranks takes, of all ranks together.
+  virtual int64_t used_bytes() const = 0;
+  // All ranks answer, or the program ends.
+  virtual Status Probe() = 0;
+
+  // Spreads a canonical matrix with values: the one that lies there already, where somebody still
+  // holds one with the same arrays. Errors: those of mpi::SpreadWhole.
+  virtual Made SpreadMatrix(const CscView& a, const Context& context) = 0;
+  // Spreads M, or G by columns of M = GᵀG (`factor`), to be multiplied by. Errors: the same.
+  virtual Made SpreadM(const CscView& m, bool factor, const Context& context) = 0;
+  // HybridSPAI (hybrid_spai.h) of a matrix that lies over the ranks. `user_pattern` may be null.
+  // Errors: those of mpi::PlanHybridSpai.
+  virtual Made PlanStaticSpai(const OverRanks& a, const PatternView* user_pattern,
+                              const StaticSpaiOptions& options, const Context& context) = 0;
+  struct Built {
+    CscMatrix m;  // canonical: the whole, here; of FSAI G by rows, as FsaiResult::g_rows
+    std::shared_ptr<const OverRanks> there;
+    StaticSpaiQuality quality;
+    FsaiQuality fsai;      // of FSAI, which has no other
+    double gather_ms = 0;  // the time in which M came here
+  };
+  // Errors: those of mpi::BuildHybridSpai.
+  virtual Result<Built> BuildStaticSpai(const OverRanks& plan, const OverRanks& a,
+                                        const Context& context) = 0;
+  // Static FSAI (hybrid_fsai.h). `user_rows`: by rows, as FsaiPattern has it; may be null. Errors:
+  // those of mpi::BuildHybridFsai.
+  virtual Result<Built> BuildFsai(const OverRanks& a, const PatternView* user_rows,
+                                  const FsaiOptions& options, const Context& context) = 0;
+  // PETSc's CG, BiCGSTAB or GMRES, one right-hand side after the other (spread_krylov.h). `m`:
+  // null: none; what SpreadM or a build made. b, x0: n x n_rhs; x0 may be empty. Of
+  // the figures, host_to_device_ms and device_to_host_ms are those of vectors to and from the
+  // ranks. Errors: those of mpi::SolveSpread.
+  virtual Result<SolveResult> Solve(const OverRanks& a, const OverRanks* m,
+                                    std::span<const double> b, std::span<const double> x0,
+                                    const SolveOptions& options, const Context& context) = 0;
+
+ protected:
+  RanksDevice() = default;
+  DeviceInfo info_;
+  std::vector<Rank> ranks_;
+};
+
+// What each process of the job is started with.
+struct JoinTerms {
+  std::string program;  // version and options, which must be the same on all ranks
+  int threads = 0;      // of a rank; 0: its share of the cores that it may use
+  // Told once, on a thread of its own, that a rank has died or is silent, in one sentence. It ends
+  // the program: nothing over the ranks will end any more.
+  std::function<void(const std::string& sentence)> lost;
+};
+
+struct Joined {
+  std::unique_ptr<RanksDevice> device;  // on rank 0; null: another rank, whose work is done
+  int exit_code = 0;                    // of another rank
+};
+
+// The one symbol of libspaid_mpi.so, kMpiEntry.
+struct MpiEntry {
+  char build_id[17];
+  void (*adopt)(const ProcessState& program);  // before all that follows
+  // Starts MPI and PETSc. Returns on rank 0 when all ranks have joined, on others when rank 0 has
+  // ended. Once a process. Errors, on all ranks: UNAVAILABLE/RANKS_UNAVAILABLE (MPI does not do
+  // what is needed, or a rank did not come), INVALID_ARGUMENT/OPTIONS_DIFFER.
+  Result<Joined> (*join)(const JoinTerms& terms);
+};
+inline constexpr char kMpiEntry[] = "spaid_mpi_entry";
+
+}  // namespace spaid::kernels

@@ -1,0 +1,283 @@
+#include "kernels/mpi/session.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/base/clock.h"
+#include "kernels/mpi/ranks.h"
+#include "kernels/mpi/spread_krylov.h"
+
+namespace spaid::kernels::mpi {
+namespace {
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+constexpr int64_t kEntryBytes = sizeof(PetscInt) + sizeof(PetscScalar);
+
+int64_t BytesOf(Mat rows) {
+  MatInfo info;
+  Must(MatGetInfo(rows, MAT_LOCAL, &info));
+  return static_cast<int64_t>(info.nz_used) * kEntryBytes;
+}
+
+// Tells residuals under the number of their right-hand side.
+class OneOfMany final : public ProgressSink {
+ public:
+  OneOfMany(ProgressSink* outer, int64_t rhs) : outer_(outer), rhs_(static_cast<int32_t>(rhs)) {}
+  void OnProgress(Stage stage, int64_t done, int64_t total) override {
+    outer_->OnProgress(stage, done, total);
+  }
+  void OnResidual(const ResidualPoint& point) override {
+    ResidualPoint told = point;
+    told.rhs = rhs_;
+    outer_->OnResidual(told);
+  }
+
+ private:
+  ProgressSink* const outer_;
+  const int32_t rhs_;
+};
+
+// Parts of a vector of rank 0 to their owners, and back.
+struct Shares {
+  std::vector<int> counts, begins;
+
+  explicit Shares(const SpreadMatrix& a) {
+    for (size_t r = 0; r + 1 < a.begin.size(); ++r) {
+      begins.push_back(static_cast<int>(a.begin[r]));
+      counts.push_back(static_cast<int>(a.begin[r + 1] - a.begin[r]));
+    }
+  }
+  void Scatter(MPI_Comm comm, const double* whole, std::span<double> own) const {
+    Must(MPI_Scatterv(whole, counts.data(), begins.data(), MPI_DOUBLE, own.data(),
+                      static_cast<int>(own.size()), MPI_DOUBLE, 0, comm));
+  }
+  void Gather(MPI_Comm comm, std::span<const double> own, double* whole) const {
+    Must(MPI_Gatherv(own.data(), static_cast<int>(own.size()), MPI_DOUBLE, whole, counts.data(),
+                     begins.data(), MPI_DOUBLE, 0, comm));
+  }
+};
+
+// The whole M on rank 0, of the columns that each rank has: [i] is column own[i].
+Status GatherColumns(MPI_Comm comm, const Array<int32_t>& own, const CscMatrix& columns, int64_t n,
+                     CscMatrix* m) {
+  const auto ranks = Z(RanksOf(comm));
+  const auto to_root = [&]<class T>(std::span<const T> array) {
+    std::vector<Array<T>> to(ranks);
+    to[0].assign(array.begin(), array.end());
+    return Exchange(comm, std::move(to));
+  };
+  Array<int64_t> lengths;
+  for (size_t i = 0; i < own.size(); ++i) {
+    lengths.push_back(columns.col_ptr[i + 1] - columns.col_ptr[i]);
+  }
+  const auto here = to_root(std::span<const int32_t>(own));
+  const auto length = to_root(std::span<const int64_t>(lengths));
+  Status status = Locally(comm, "M on its way to rank 0", [&]() -> Status {
+    if (m == nullptr) return {};
+    m->n_rows = m->n_cols = n;
+    m->col_ptr.assign(Z(n) + 1, 0);
+    for (size_t r = 0; r < ranks; ++r) {
+      for (size_t i = 0; i < here[r].size(); ++i) m->col_ptr[Z(here[r][i]) + 1] = length[r][i];
+    }
+    for (size_t j = 0; j < Z(n); ++j) m->col_ptr[j + 1] += m->col_ptr[j];
+    m->row_idx.resize(Z(m->col_ptr.back()));
+    m->values.resize(m->row_idx.size());
+    return {};
+  });
+  if (!status.ok()) return status;
+  const auto lay_down = [&]<class T>(const Array<T>& array, Array<T>* whole) {
+    const auto parts = to_root(std::span<const T>(array));
+    for (size_t r = 0; whole != nullptr && r < ranks; ++r) {
+      const T* from = parts[r].data();
+      for (size_t i = 0; i < here[r].size(); ++i) {
+        std::copy_n(from, length[r][i], whole->begin() + m->col_ptr[Z(here[r][i])]);
+        from += length[r][i];
+      }
+    }
+  };
+  lay_down(columns.row_idx, m != nullptr ? &m->row_idx : nullptr);
+  lay_down(columns.values, m != nullptr ? &m->values : nullptr);
+  return {};
+}
+
+}  // namespace
+
+Status Session::Do(const Order& order, AtRoot* root) {
+  return OrEndAll("an order of rank 0", [&]() -> Status {
+    switch (order.what) {
+      case Order::What::kFree:
+        held_.erase(order.made);
+        return {};
+      case Order::What::kSpread:
+        return Spread(order, root);
+      case Order::What::kPlan:
+        return Plan(order, root);
+      case Order::What::kBuild:
+        return Build(order, root);
+      case Order::What::kFsai:
+        return Fsai(order, root);
+      case Order::What::kSolve:
+        return Solve(order, root);
+      default:
+        return Agree(comm_, {});  // kAnswer; kEnd, so that all have left what was before
+    }
+  });
+}
+
+Context Session::ContextOf(const AtRoot* root) const {
+  Context context;
+  context.threads = threads_;
+  if (root != nullptr) {
+    context.stop = root->context.stop;
+    context.progress = root->context.progress;
+  }
+  return context;
+}
+
+void Session::Keep(const Order& order, Held held, int64_t bytes, AtRoot* root) {
+  const int64_t all = SumOf(comm_, bytes);
+  if (root != nullptr) root->bytes = all;
+  held_[order.made] = std::move(held);
+}
+
+Status Session::Spread(const Order& order, AtRoot* root) {
+  auto spread = SpreadWhole(comm_, root != nullptr ? root->matrix : nullptr, ContextOf(root));
+  if (!spread.ok()) return spread.status();
+  Held held;
+  int64_t bytes = BytesOf(spread->rows.get());
+  if (order.flag) {
+    held.rows = std::move(spread->rows);
+    if (order.factor) held.m = MakeFactored(held.rows.get());
+  } else {
+    bytes += spread->columns.bytes();
+    held.matrix = std::make_unique<SpreadMatrix>(*std::move(spread));
+  }
+  Keep(order, std::move(held), bytes, root);
+  return {};
+}
+
+Status Session::Plan(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  std::optional<SpreadPattern> user;
+  if (order.flag) {
+    auto spread = SpreadWhole(a, root != nullptr ? root->pattern : nullptr);
+    if (!spread.ok()) return spread.status();
+    user = *std::move(spread);
+  }
+  HybridSpaiOptions options;
+  Unpack(order, options.spai);
+  auto plan = PlanHybridSpai(a, user ? &*user : nullptr, options, ContextOf(root));
+  if (!plan.ok()) return plan.status();
+  Held held;
+  held.plan = std::make_unique<HybridSpaiPlan>(*std::move(plan));
+  const int64_t bytes = held.plan->bytes();
+  Keep(order, std::move(held), bytes, root);
+  return {};
+}
+
+Status Session::Build(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  auto built = BuildHybridSpai(*held_.at(order.plan).plan, a, ContextOf(root));
+  if (!built.ok()) return built.status();
+  const auto gathering = Clock::now();
+  Status status = GatherColumns(comm_, built->here, built->columns, a.n,
+                                root != nullptr ? &root->built.m : nullptr);
+  if (!status.ok()) return status;
+  if (root != nullptr) {
+    root->built.quality = std::move(built->quality);
+    root->built.gather_ms = MsSince(gathering);
+  }
+  Held held;
+  held.rows = std::move(built->rows);
+  const int64_t bytes = BytesOf(held.rows.get());
+  Keep(order, std::move(held), bytes, root);
+  return {};
+}
+
+Status Session::Fsai(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  std::optional<SpreadPattern> user;
+  if (order.flag) {
+    auto spread = SpreadWhole(a, root != nullptr ? root->pattern : nullptr);
+    if (!spread.ok()) return spread.status();
+    user = *std::move(spread);
+  }
+  HybridFsaiOptions options;
+  Unpack(order, options.fsai);
+  options.fsai.adaptive = false;
+  auto built = BuildHybridFsai(a, user ? &*user : nullptr, options, ContextOf(root));
+  if (!built.ok()) return built.status();
+  const auto gathering = Clock::now();
+  Array<int32_t> here(Z(a.own().size()));
+  std::iota(here.begin(), here.end(), static_cast<int32_t>(a.own().begin));
+  Status status =
+      GatherColumns(comm_, here, built->rows, a.n, root != nullptr ? &root->built.m : nullptr);
+  if (!status.ok()) return status;
+  if (root != nullptr) {
+    root->built.fsai = std::move(built->quality);
+    root->built.gather_ms = MsSince(gathering);
+  }
+  Held held;
+  held.rows = std::move(built->g);
+  held.m = std::move(built->m);
+  const int64_t bytes = BytesOf(held.rows.get());
+  Keep(order, std::move(held), bytes, root);
+  return {};
+}
+
+Status Session::Solve(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  Mat m = order.m != 0 ? held_.at(order.m).multiplier() : nullptr;
+  SolveOptions options;
+  Unpack(order, options);
+  options.keep_history = order.keep_history;
+  Status status = Locally(comm_, "solutions", [&]() -> Status {
+    if (root != nullptr) root->solved.x.resize(root->b.size());
+    return {};
+  });
+  for (int64_t rhs = 0; rhs < order.count && status.ok(); ++rhs) {
+    status = SolveOne(a, m, options, order.flag, rhs, root);
+  }
+  if (root != nullptr && status.ok()) {
+    SolveFigures& figures = root->solved.figures;
+    for (const RhsResult& one : root->solved.rhs) figures.iterations += one.iterations;
+    const auto of_product = [&](int64_t nnz) { return nnz * kEntryBytes + (a.n + 1) * 8; };
+    figures.bytes = CountedBytes(a.n, of_product(a.nnz), m != nullptr ? of_product(order.nnz_m) : 0,
+                                 options, figures.iterations);
+  }
+  return status;
+}
+
+Status Session::SolveOne(const SpreadMatrix& a, Mat m, const SolveOptions& options, bool guess,
+                         int64_t rhs, AtRoot* root) {
+  const Shares shares(a);
+  const auto start = Clock::now();
+  std::vector<double> b(Z(a.own().size())), x(b.size());
+  const int64_t first = rhs * a.n;
+  shares.Scatter(comm_, root != nullptr ? root->b.data() + first : nullptr, b);
+  if (guess) shares.Scatter(comm_, root != nullptr ? root->x0.data() + first : nullptr, x);
+  const double there_ms = MsSince(start);
+  Context context = ContextOf(root);
+  std::optional<OneOfMany> told;
+  if (context.progress != nullptr) context.progress = &told.emplace(context.progress, rhs);
+  auto result = SolveSpread(a, m, b, x, options, context);
+  if (!result.ok()) return result.status();
+  const double solved_ms = MsSince(start);
+  shares.Gather(comm_, x, root != nullptr ? root->solved.x.data() + first : nullptr);
+  if (root != nullptr) {
+    SolveFigures& figures = root->solved.figures;
+    figures.host_to_device_ms += there_ms;
+    figures.iterate_ms += solved_ms - there_ms;
+    figures.device_to_host_ms += MsSince(start) - solved_ms;
+    for (ResidualPoint& point : result->history) point.rhs = static_cast<int32_t>(rhs);
+    root->solved.rhs.push_back(*std::move(result));
+  }
+  return {};
+}
+
+}  // namespace spaid::kernels::mpi

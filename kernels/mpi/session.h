@@ -1,0 +1,69 @@
+// What a rank has between its orders (orders.h), and how it carries them out: the same on all
+// ranks, but that rank 0 has what came from outside and what goes there. Internal to this room.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+
+#include "kernels/base/context.h"
+#include "kernels/base/status.h"
+#include "kernels/krylov/krylov.h"
+#include "kernels/mpi/hybrid_fsai.h"
+#include "kernels/mpi/hybrid_spai.h"
+#include "kernels/mpi/orders.h"
+#include "kernels/mpi/ranks_device.h"
+#include "kernels/mpi/spread_matrix.h"
+
+namespace spaid::kernels::mpi {
+
+// An order's arguments and results that rank 0 alone has; what an order does not read stays empty.
+struct AtRoot {
+  Context context;                       // stop and progress are read
+  const CscView* matrix = nullptr;       // kSpread
+  const PatternView* pattern = nullptr;  // kPlan, kFsai
+  std::span<const double> b, x0;         // kSolve
+  int64_t bytes = 0;                     // of what was made, on all ranks
+  RanksDevice::Built built;              // kBuild, kFsai: all but `there`
+  SolveResult solved;                    // kSolve
+};
+
+// One for each process. Not thread-safe: collective, as all here, on the one thread that MPI has.
+class Session {
+ public:
+  // `threads`: that this rank computes with.
+  Session(MPI_Comm comm, int threads) : comm_(comm), threads_(threads) {}
+
+  // `root`: on rank 0; null elsewhere. Returns the same on all ranks.
+  Status Do(const Order& order, AtRoot* root);
+  void Clear() { held_.clear(); }  // before PETSc ends; collective
+
+ private:
+  // A by columns and rows, or M, or a plan.
+  struct Held {
+    std::unique_ptr<SpreadMatrix> matrix;
+    MatOwner rows;  // of M, or of G
+    MatOwner m;     // GᵀG; borrows rows
+    std::unique_ptr<HybridSpaiPlan> plan;
+
+    Mat multiplier() const { return m != nullptr ? m.get() : rows.get(); }
+  };
+
+  Status Spread(const Order& order, AtRoot* root);
+  Status Plan(const Order& order, AtRoot* root);
+  Status Build(const Order& order, AtRoot* root);
+  Status Fsai(const Order& order, AtRoot* root);
+  Status Solve(const Order& order, AtRoot* root);
+  Status SolveOne(const SpreadMatrix& a, Mat m, const SolveOptions& options, bool guess,
+                  int64_t rhs, AtRoot* root);
+  // Keeps what was made under the order's number, and tells rank 0 its bytes.
+  void Keep(const Order& order, Held held, int64_t bytes, AtRoot* root);
+  Context ContextOf(const AtRoot* root) const;
+
+  const MPI_Comm comm_;
+  const int threads_;
+  std::map<int64_t, Held> held_;
+};
+
+}  // namespace spaid::kernels::mpi

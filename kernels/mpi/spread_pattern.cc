@@ -1,0 +1,100 @@
+#include "kernels/mpi/spread_pattern.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "kernels/base/device.h"
+#include "kernels/mpi/ranks.h"
+
+namespace spaid::kernels::mpi {
+namespace {
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+// Columns of a spread pattern that this rank has, with all their rows.
+struct Reached {
+  Array<int32_t> columns;
+  Array<int64_t> ptr;
+  Array<int32_t> rows;
+};
+
+// The columns of `base` that those of this rank reach by power − 1 steps.
+Status Reach(const SpreadMatrix& a, const Pattern& base, int power, HaloBudget& budget,
+             Reached& out) {
+  const IndexRange own = a.own();
+  for (int64_t k = own.begin; k < own.end; ++k) out.columns.push_back(static_cast<int32_t>(k));
+  out.ptr = base.col_ptr;
+  out.rows = base.row_idx;
+  for (int step = 1; step < power; ++step) {
+    Numbering next(a.n);
+    next.Insert(out.columns);
+    next.Insert(out.rows);
+    next.Close();
+    if (SumOf(a.comm, next.size() - std::ssize(out.columns)) == 0) break;
+    Halo halo(a.comm, a.begin, base.col_ptr, next.global());
+    // Fetches columns of an earlier step once more, in place of those that it brought.
+    HaloBudget so_far{budget.limit, 0};
+    if (Status status = so_far.Take(a.comm, halo, sizeof(int32_t)); !status.ok()) return status;
+    budget.fetched = so_far.fetched;
+    out.columns = next.global();
+    out.ptr = halo.ptr();
+    out.rows = halo.Entries<int32_t>(base.row_idx);
+  }
+  return {};
+}
+
+}  // namespace
+
+int64_t DefaultHaloBytes(MPI_Comm comm) {
+  MPI_Comm host = MPI_COMM_NULL;
+  Must(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
+  const int ranks = RanksOf(host);
+  Must(MPI_Comm_free(&host));
+  return UsableMemoryBytes() / 4 / ranks;
+}
+
+Pattern Compress(const Numbering& of, std::span<const int32_t> columns,
+                 std::span<const int64_t> ptr, std::span<const int32_t> rows) {
+  Pattern part;
+  part.n_rows = part.n_cols = of.size();
+  part.col_ptr.assign(Z(of.size() + 1), 0);
+  for (size_t w = 0; w < columns.size(); ++w) {
+    part.col_ptr[Z(of.Local(columns[w])) + 1] = ptr[w + 1] - ptr[w];
+  }
+  for (size_t k = 1; k < part.col_ptr.size(); ++k) part.col_ptr[k] += part.col_ptr[k - 1];
+  part.row_idx.resize(rows.size());
+  std::ranges::transform(rows, part.row_idx.begin(), [&](int32_t i) { return of.Local(i); });
+  return part;
+}
+
+Result<SpreadPattern> PowerOf(const SpreadMatrix& a, const SpreadPattern& base,
+                              const PatternOptions& options, const Context& context,
+                              HaloBudget& budget, std::string_view what) {
+  const IndexRange own = a.own();
+  Reached reached;
+  if (Status status = Reach(a, base, options.power, budget, reached); !status.ok()) return status;
+  SpreadPattern pattern;
+  Status status = Watched(a.comm, context, Stage::kPlan, [&](const Context& inner) {
+    return GuardMemory(what, [&]() -> Status {
+      Numbering of(a.n);
+      of.Insert(reached.columns);
+      of.Insert(reached.rows);
+      of.Close();
+      // Own numbers are consecutive, and stay so.
+      const int64_t first = own.size() > 0 ? of.Local(static_cast<int32_t>(own.begin)) : 0;
+      Result<Pattern> power = PowerPattern(Compress(of, reached.columns, reached.ptr, reached.rows),
+                                           options, {first, first + own.size()}, inner);
+      if (!power.ok()) return power.status();
+      pattern = {a.n, own.size(), {}, std::move(power->row_idx)};
+      for (int32_t& i : pattern.row_idx) i = of.global()[Z(i)];
+      pattern.col_ptr.assign(power->col_ptr.begin() + first,
+                             power->col_ptr.begin() + first + own.size() + 1);
+      return {};
+    });
+  });
+  if (!status.ok()) return status;
+  return pattern;
+}
+
+}  // namespace spaid::kernels::mpi
