@@ -1,0 +1,268 @@
+// The engine on ranks that are none: a device that computes in this process shows what the engine
+// asks of it. Real ranks are those of tests/kernels/mpi and tests/e2e/mpi.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/engine/build_result.h"
+#include "kernels/engine/engine.h"
+#include "kernels/engine/spec.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/krylov/operators.h"
+#include "kernels/mpi/ranks_device.h"
+#include "kernels/sparse/transpose.h"
+#include "tests/oracle/generators.h"
+
+namespace spaid::kernels {
+namespace {
+
+CscMatrix CopyOf(const CscView& a) {
+  CscMatrix copy{a.n_rows, a.n_cols, {}, {}, {}};
+  copy.col_ptr.assign(a.col_ptr.begin(), a.col_ptr.end());
+  copy.row_idx.assign(a.row_idx.begin(), a.row_idx.end());
+  copy.values.assign(a.values.begin(), a.values.end());
+  return copy;
+}
+
+class OneProcess final : public RanksDevice {
+ public:
+  struct Lies final : OverRanks {
+    explicit Lies(OneProcess& device) : of(device) { ++of.alive; }
+    ~Lies() override { --of.alive; }
+    int64_t bytes() const override { return 1000; }
+
+    OneProcess& of;
+    CscMatrix matrix;  // A, M, or G by columns
+    bool factor = false;
+    std::shared_ptr<const StaticSpaiPlan> plan;
+    StaticSpaiOptions options;
+  };
+
+  OneProcess() {
+    info_.backend = Backend::kRanks;
+    info_.index = 3;
+    info_.memory_bytes = 1 << 30;
+    info_.threads = 3;
+  }
+  int64_t used_bytes() const override { return 1000 * alive; }
+  Status Probe() override {
+    ++probes;
+    return {};
+  }
+  Made SpreadMatrix(const CscView& a, const Context&) override {
+    ++spreads;
+    return Lay(a, false);
+  }
+  Made SpreadM(const CscView& m, bool factor, const Context&) override {
+    ++spreads_of_m;
+    return Lay(m, factor);
+  }
+  Made PlanStaticSpai(const OverRanks& a, const PatternView* user, const StaticSpaiOptions& options,
+                      const Context& context) override {
+    ++plans;
+    auto lies = std::make_shared<Lies>(*this);
+    auto plan = kernels::PlanStaticSpai(Of(a).matrix, user, options, context);
+    if (!plan.ok()) return plan.status();
+    lies->plan = *std::move(plan);
+    lies->options = options;
+    return Made(std::move(lies));
+  }
+  Result<Built> BuildStaticSpai(const OverRanks& plan, const OverRanks& a,
+                                const Context& context) override {
+    auto m = kernels::BuildStaticSpai(*Of(plan).plan, Of(a).matrix, Of(plan).options, context);
+    if (!m.ok()) return m.status();
+    Built built;
+    auto lies = std::make_shared<Lies>(*this);
+    lies->matrix = m->m;
+    built.there = std::move(lies);
+    built.m = std::move(m->m);
+    built.quality = std::move(m->quality);
+    built.gather_ms = 7;
+    return built;
+  }
+  Result<Built> BuildFsai(const OverRanks& a, const PatternView* user_rows,
+                          const FsaiOptions& options, const Context& context) override {
+    auto g = kernels::BuildFsai(Of(a).matrix, user_rows, options, context);
+    if (!g.ok()) return g.status();
+    Built built;
+    auto lies = std::make_shared<Lies>(*this);
+    lies->matrix = *Transpose(g->g_rows, context);
+    lies->factor = true;
+    built.there = std::move(lies);
+    built.m = std::move(g->g_rows);
+    built.fsai = std::move(g->quality);
+    return built;
+  }
+  Result<SolveResult> Solve(const OverRanks& a, const OverRanks* m, std::span<const double> b,
+                            std::span<const double> x0, const SolveOptions& options,
+                            const Context& context) override {
+    ++solves;
+    const auto rows = CsrOperator::FromColumns(Of(a).matrix, context);
+    if (m == nullptr) return kernels::Solve(*rows, nullptr, b, x0, options, context);
+    if (!Of(*m).factor) {
+      const ColumnOperator by(Of(*m).matrix);
+      return kernels::Solve(*rows, &by, b, x0, options, context);
+    }
+    const FactoredOperator by(
+        std::make_shared<CsrOperator>(*CsrOperator::FromColumns(Of(*m).matrix, context)),
+        std::make_shared<CsrOperator>(CsrOperator::FromRows(CscView(Of(*m).matrix))));
+    return kernels::Solve(*rows, &by, b, x0, options, context);
+  }
+
+  int alive = 0, probes = 0, spreads = 0, spreads_of_m = 0, plans = 0, solves = 0;
+
+ private:
+  static const Lies& Of(const OverRanks& over) { return static_cast<const Lies&>(over); }
+  Made Lay(const CscView& matrix, bool factor) {
+    auto lies = std::make_shared<Lies>(*this);
+    lies->matrix = CopyOf(matrix);
+    lies->factor = factor;
+    return Made(std::move(lies));
+  }
+};
+
+class Ranks : public ::testing::Test {
+ protected:
+  PreconditionerSpec Spec(EngineKind kind) {
+    PreconditionerSpec spec;
+    spec.engine = kind;
+    return spec;
+  }
+  std::shared_ptr<const Plan> PlanOf(const PreconditionerSpec& spec, int device = 1) {
+    Context context;
+    context.device = device;
+    auto plan = engine_->MakePlan(spec, a_, nullptr, context);
+    EXPECT_TRUE(plan.ok()) << plan.status().message();
+    return plan.ok() ? *std::move(plan) : nullptr;
+  }
+  BuildResult BuiltOn(const PreconditionerSpec& spec, int device) {
+    Context context;
+    context.device = device;
+    const auto plan = PlanOf(spec, device);
+    if (plan == nullptr) return {};
+    auto built = plan->Build(spec, a_, context);
+    EXPECT_TRUE(built.ok()) << built.status().message();
+    return built.ok() ? *std::move(built) : BuildResult{};
+  }
+  SolveResult SolvedThere(const Preconditioner* m, const SolveOptions& options) {
+    Context context;
+    context.device = 1;
+    const auto a_there = engine_->Place(CscView(a_), context);
+    EXPECT_TRUE(a_there.ok()) << a_there.status().message();
+    const PlaceM place_m = [&](Storage storage) { return engine_->Place(*m, storage, context); };
+    const std::vector<double> b(static_cast<size_t>(a_.n_cols), 1.0);
+    auto solved = engine_->SolveOnDevice(a_, **a_there, m, place_m, b, {}, options, context);
+    EXPECT_TRUE(solved.ok()) << solved.status().message();
+    return solved.ok() ? *std::move(solved) : SolveResult{};
+  }
+
+  const std::shared_ptr<OneProcess> ranks_ = std::make_shared<OneProcess>();
+  const std::unique_ptr<Engine> engine_ = MakeEngine(true, {}, ranks_);
+  CscMatrix a_ = oracle::Laplacian2d(12, 11);
+};
+
+TEST_F(Ranks, AreADeviceBehindTheOthers) {
+  const std::vector<DeviceInfo> devices = engine_->Devices();
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[1].backend, Backend::kRanks);
+  EXPECT_TRUE(engine_->Probe(1).ok());
+  EXPECT_EQ(ranks_->probes, 1);
+  EXPECT_EQ(engine_->State(1).limit_bytes, 1 << 30);
+  EXPECT_EQ(engine_->State(0).limit_bytes, 0);
+}
+
+TEST_F(Ranks, BuildTheMOfTheHostAndKeepIt) {
+  for (const EngineKind kind : {EngineKind::kStaticSpai, EngineKind::kFsai}) {
+    const BuildResult there = BuiltOn(Spec(kind), 1), here = BuiltOn(Spec(kind), 0);
+    ASSERT_NE(there.preconditioner, nullptr);
+    EXPECT_EQ(there.preconditioner->matrix().values, here.preconditioner->matrix().values);
+    EXPECT_EQ(there.preconditioner->matrix().row_idx, here.preconditioner->matrix().row_idx);
+    EXPECT_EQ(there.quality.density, here.quality.density);
+    EXPECT_EQ(there.preconditioner->device_bytes(), 1000);
+    EXPECT_GT(there.timings.host_to_device_ms, 0);
+    // It solves there with what the build left; dropped, M is brought again.
+    const int before = ranks_->spreads_of_m;
+    SolveOptions options;
+    options.method = kind == EngineKind::kFsai ? Method::kCg : Method::kBicgstab;
+    EXPECT_EQ(SolvedThere(there.preconditioner.get(), options).rhs.at(0).outcome,
+              Outcome::kConverged);
+    EXPECT_EQ(ranks_->spreads_of_m, before);
+    there.preconditioner->DropDeviceCopy();
+    EXPECT_EQ(there.preconditioner->device_bytes(), 0);
+    const SolveResult again = SolvedThere(there.preconditioner.get(), options);
+    EXPECT_EQ(again.rhs.at(0).outcome, Outcome::kConverged);
+    EXPECT_EQ(again.m_storage, Storage::kFp64);
+    EXPECT_EQ(ranks_->spreads_of_m, before + 1);
+  }
+  EXPECT_EQ(ranks_->alive, 0) << "what lies there ends with its owners";
+}
+
+TEST_F(Ranks, APlanServesOtherValues) {
+  const PreconditionerSpec spec = Spec(EngineKind::kStaticSpai);
+  const auto plan = PlanOf(spec);
+  ASSERT_NE(plan, nullptr);
+  EXPECT_TRUE(plan->serves_new_values());
+  for (double& value : a_.values) value *= 2;
+  Context context;
+  context.device = 1;
+  const auto built = plan->Build(spec, a_, context);
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  EXPECT_EQ(ranks_->plans, 1);
+  EXPECT_EQ(built->preconditioner->matrix().values,
+            BuiltOn(spec, 0).preconditioner->matrix().values);
+  EXPECT_EQ(built->timings.device_to_host_ms, 7);
+  // A plan is its device's.
+  EXPECT_EQ(plan->Build(spec, a_, {}).status().reason(), "PLAN_MISMATCH");
+}
+
+TEST_F(Ranks, EnginesThatTheyDoNotBuildAreRank0s) {
+  for (const EngineKind kind : {EngineKind::kJacobi, EngineKind::kAfsai, EngineKind::kAmg}) {
+    EXPECT_NE(BuiltOn(Spec(kind), 1).preconditioner, nullptr);
+  }
+  EXPECT_EQ(ranks_->spreads, 0);
+  // Jacobi's M and a G that grew here multiply there; a hierarchy does not.
+  SolveOptions options;
+  options.method = Method::kCg;
+  for (const EngineKind kind : {EngineKind::kJacobi, EngineKind::kAfsai}) {
+    const BuildResult built = BuiltOn(Spec(kind), 0);
+    EXPECT_EQ(SolvedThere(built.preconditioner.get(), options).rhs.at(0).outcome,
+              Outcome::kConverged);
+  }
+  EXPECT_EQ(ranks_->solves, 2);
+  EXPECT_EQ(ranks_->spreads_of_m, 2);
+}
+
+TEST_F(Ranks, RefuseWhatTheyDoNotDo) {
+  const BuildResult built = BuiltOn(Spec(EngineKind::kStaticSpai), 1);
+  Context context;
+  context.device = 1;
+  const auto a_there = engine_->Place(CscView(a_), context);
+  ASSERT_TRUE(a_there.ok());
+  const PlaceM place_m = [&](Storage s) {
+    return engine_->Place(*built.preconditioner, s, context);
+  };
+  const std::vector<double> b(static_cast<size_t>(a_.n_cols), 1.0);
+  SolveOptions options;
+  const auto solve = [&] {
+    return engine_
+        ->SolveOnDevice(a_, **a_there, built.preconditioner.get(), place_m, b, {}, options, context)
+        .status();
+  };
+  options.m_storage = Storage::kFp32;
+  EXPECT_EQ(solve().reason(), "BAD_PRECONDITIONER_STORAGE");
+  EXPECT_EQ(solve().field(), "preconditioner_storage");
+  options.m_storage = Storage::kAuto;
+  options.method = Method::kCg;  // static SPAI's M is not for it
+  EXPECT_EQ(solve().reason(), "PRECONDITIONER_NOT_SPD");
+  a_.values.clear();
+  EXPECT_EQ(engine_->Place(CscView(a_), context).status().reason(), "VALUES_NEEDED");
+  EXPECT_EQ(NotOverRanks({.method = Method::kIdr}, MForm::kMatrix),
+            "several processes solve by CG, BiCGSTAB and GMRES alone");
+  EXPECT_EQ(NotOverRanks({.method = Method::kCg}, MForm::kMatrix), "");
+}
+
+}  // namespace
+}  // namespace spaid::kernels
