@@ -40,6 +40,8 @@ NOT_RUN = {
     'export SPAID_ADDRESS': 'the same',
     './ex': 'the same, where PETSc and its examples are',
     'mpirun ': 'the same',
+    'mpirun --bind-to none': "MpiDaemon's tests start daemons so",
+    'sbatch': 'needs Slurm; deploy.slurm starts one and submits the script',
     'docker build': 'needs Docker and a network; deploy.docker checks the file',
     'kubectl': 'needs a cluster; deploy.kustomize renders the manifests',
 }
@@ -50,7 +52,7 @@ SIZES = {'elasticity': 4, 'varcoef': 6, 'neumann': 6, 'circuit': 300, 'random': 
 LOAD = {'--duration': '0.3', '--jobs': '20', '--rate': '20', '--warmup': '0.1', '--time-steps': '3'}
 QUICK = ('--address=127.0.0.1:0', '--ops-address=127.0.0.1:0', '--drain-grace=0s', '--devices=cpu')
 # Flags in inline code that belong to other programs.
-FOREIGN_FLAGS = {'--list'}
+FOREIGN_FLAGS = {'--list', '--bind-to', '--map-by', '--cpus-per-task', '--signal'}
 ADMIN_TOKEN = 'a-token-of-this-test'
 
 
