@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -67,6 +68,39 @@ Engine::Placed AsPlaced(RanksDevice::Made over) {
   return std::shared_ptr<const DeviceOperator>(std::make_shared<SpreadOperator>(*std::move(over)));
 }
 
+// Refuses work on a stand-in.
+Status NotHere(const std::string& why) {
+  return Status(StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
+                "the matrix lies over the ranks alone: " + why +
+                    "; they build static SPAI and static FSAI, and solve by CG, BiCGSTAB and GMRES")
+      .At("matrix");
+}
+
+// AUTO over ranks is FSAI where that may be, else static SPAI.
+Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const Diagnosis& diagnosis,
+                                      const PatternView* user_pattern) {
+  if (user_pattern != nullptr) return NotHere("a pattern of yours cannot be spread beside it");
+  ResolvedSpec resolved{spec, ""};
+  if (spec.engine == EngineKind::kAuto) {
+    const bool fsai = diagnosis.numerically_symmetric && diagnosis.zero_diagonal.count == 0 &&
+                      diagnosis.negative_diagonal.count == 0;
+    resolved.spec.engine = fsai ? EngineKind::kFsai : EngineKind::kStaticSpai;
+    resolved.spec.scaling = ScalingMode::kNone;
+    resolved.reason =
+        fsai ? "the matrix lies over the ranks, and is symmetric with a positive diagonal"
+             : "the matrix lies over the ranks, and is not symmetric with a positive diagonal";
+  }
+  const PreconditionerEngine& engine = *FindEngine(resolved.spec.engine);
+  if (engine.traits().kind == EngineKind::kNone) return resolved;
+  if (!engine.traits().over_ranks) {
+    return NotHere(std::string(engine.traits().name) + " is not built over ranks");
+  }
+  resolved.spec = engine.OwnOptions(resolved.spec);
+  if (resolved.spec.scaling != ScalingMode::kNone) return NotHere("they do not scale it");
+  if (resolved.spec.static_spai.pattern.row_match) return NotHere("they do not match its rows");
+  return resolved;
+}
+
 class DevicesEngine final : public Engine {
  public:
   DevicesEngine(bool cpu, std::vector<std::shared_ptr<CudaDevice>> gpus,
@@ -80,6 +114,8 @@ class DevicesEngine final : public Engine {
     if (ranks_ != nullptr) devices.push_back(ranks_->info());
     return devices;
   }
+
+  RanksDevice* Ranks() const override { return ranks_.get(); }
 
   DeviceState State(int device) const override {
     if (IsRanks(device)) {
@@ -101,6 +137,7 @@ class DevicesEngine final : public Engine {
                                const Diagnosis& diagnosis, const PatternView* user_pattern,
                                const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
+    if (IsStandIn(a)) return ResolveOverRanks(spec, diagnosis, user_pattern);
     return FindEngine(spec.engine)->Resolve(spec, a, diagnosis, user_pattern, context);
   }
 
@@ -108,6 +145,7 @@ class DevicesEngine final : public Engine {
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
+    if (IsStandIn(a)) return GuessOverRanks(spec, a, context);
     auto estimate = EstimateScaled(*FindEngine(spec.engine), spec, a, user_pattern, context);
     if (estimate.ok() && (gpus_.empty() || TraitsOf(spec.engine).on_gpu == nullptr)) {
       estimate->device_bytes = estimate->device_bytes_min = 0;
@@ -132,6 +170,7 @@ class DevicesEngine final : public Engine {
     } else if (Status s = FindGpus(of.devices, context, &of.gpus); !s.ok()) {
       return s;
     }
+    if (IsStandIn(a) && of.ranks == nullptr) return NotHere("a device of rank 0 builds nothing");
     if (spec.scaling != ScalingMode::kNone) {
       return MakeScaledPlan(engine, spec, a, user_pattern, std::move(of), context);
     }
@@ -144,11 +183,14 @@ class DevicesEngine final : public Engine {
   }
 
   Result<SolveResult> Solve(const SolveCase& c, const Context& context) const override {
-    const bool host_alone =
-        c.preconditioner != nullptr && !HostAlone(c.options, c.preconditioner->form()).empty();
-    if (c.there == nullptr || host_alone) return SolveHere(c, context);
-    return IsRanks(context.device) ? SolveOverRanks(c, *c.there, context)
-                                   : SolveThere(c, *c.there, context);
+    if (c.there == nullptr) return SolveHere(c, context);
+    const MForm form = c.preconditioner != nullptr ? c.preconditioner->form() : MForm::kMatrix;
+    if (IsRanks(context.device)) {
+      return NotOverRanks(c.options, form).empty() ? SolveOverRanks(c, *c.there, context)
+                                                   : SolveHere(c, context);
+    }
+    const bool host_alone = c.preconditioner != nullptr && !HostAlone(c.options, form).empty();
+    return host_alone ? SolveHere(c, context) : SolveThere(c, *c.there, context);
   }
 
   Placed Place(Operand operand, const Context& context) const override {
@@ -158,6 +200,7 @@ class DevicesEngine final : public Engine {
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
     if (operand.a == nullptr) return PlacePreconditioner(*operand.m, operand.storage, gpu, context);
     const CscView& a = *operand.a;
+    if (IsStandIn(a)) return NotHere("a GPU of rank 0 cannot have it");
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
     if (operand.old == nullptr) {
       return AsPlaced(Cuda().operator_of_matrix(gpu, a, /*fp32=*/false, context));
@@ -202,6 +245,30 @@ class DevicesEngine final : public Engine {
     return AsPlaced(Cuda().operator_of_matrix(gpu, mine->matrix(), fp32, context));
   }
 
+  // From sizes alone: rows of the mean length, and as many entries of M as a power has at most.
+  Result<BuildEstimate> GuessOverRanks(const PreconditionerSpec& spec, const CscView& a,
+                                       const Context& context) const {
+    if (spec.engine == EngineKind::kAuto)
+      return NotHere("what AUTO builds is known with the build");
+    const auto there = ranks_->SpreadMatrix(a, context);
+    if (!there.ok()) return there.status();
+    const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>((*there)->nnz());
+    const double mean = nnz / n;
+    const bool fsai = TraitsOf(spec.engine).factored;
+    const int power = fsai ? spec.fsai.power : spec.static_spai.pattern.power;
+    const double of_m = std::min(n, std::pow(mean, power)) / (fsai ? 2 : 1);
+    BuildEstimate e;
+    e.nnz_m = static_cast<int64_t>(std::min(n * of_m, 9e17));
+    e.download_bytes = CscBytes(a.n_cols, e.nnz_m);
+    e.host_bytes = 64 * a.n_cols;
+    const BuildWork work{.rows = n,
+                         .entries = n * of_m,
+                         .gathered = n * of_m * mean,
+                         .flops = n * 2 * mean * of_m * of_m};
+    PredictBuild(TraitsOf(spec.engine).rates, work, ranks_->info().threads, &e);
+    return e;
+  }
+
   Placed PlaceOverRanks(const Operand& operand, const Context& context) const {
     if (operand.a != nullptr) {
       const CscView& a = *operand.a;
@@ -210,8 +277,8 @@ class DevicesEngine final : public Engine {
     }
     const auto* mine = dynamic_cast<const HostPreconditioner*>(operand.m);
     if (mine == nullptr) return NotOurs();
-    if (mine->form() != MForm::kMatrix) return NoGpu();
     if (const auto copy = mine->ranks_copy()) return AsPlaced(RanksDevice::Made(copy));
+    if (mine->form() != MForm::kMatrix) return NoGpu();
     return AsPlaced(ranks_->SpreadM(mine->matrix(), mine->is_factor(), context));
   }
 
@@ -227,11 +294,6 @@ class DevicesEngine final : public Engine {
     double placing_ms = 0;
     std::shared_ptr<const DeviceOperator> placed;
     if (m != nullptr) {
-      if (c.options.m_storage == Storage::kFp32) {
-        return Status(StatusCode::kInvalidArgument, "BAD_PRECONDITIONER_STORAGE",
-                      "M lies over the ranks in fp64 alone; ask for FP64, or leave it open")
-            .At("preconditioner_storage");
-      }
       const auto placing = Clock::now();
       auto made = there.place_m(Storage::kFp64);
       placing_ms = MsSince(placing);
@@ -285,10 +347,14 @@ class DevicesEngine final : public Engine {
 
   static Result<SolveResult> SolveHere(const SolveCase& c, const Context& context) {
     const CscView& a = c.a;
+    if (IsStandIn(a)) return NotHere("a device of rank 0 solves nothing");
     const auto start = Clock::now();
     const HostPreconditioner* m = nullptr;
     if (Status status = CheckPreconditioner(c.preconditioner, c.options.method, &m); !status.ok()) {
       return status;
+    }
+    if (m != nullptr && m->form() == MForm::kOverRanks) {
+      return NotHere("so does its M, by which a device of rank 0 cannot multiply");
     }
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
     const auto rows = CsrOperator::FromColumns(a, context);

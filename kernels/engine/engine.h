@@ -167,6 +167,10 @@ class Engine {
 
   // Devices that this engine computes on, the CPU first where it is among them.
   virtual std::vector<DeviceInfo> Devices() const = 0;
+  // The ranks that are one of them; null: none. A matrix that came to them alone is named by its
+  // stand-in (kernels/mpi/ranks_device.h) in all below, which refuses what ranks do not do:
+  // FAILED_PRECONDITION/MATRIX_OVER_RANKS. Figures of an estimate are guesses then, no bounds.
+  virtual RanksDevice* Ranks() const { return nullptr; }
   // `device`: index in Devices().
   virtual DeviceState State(int device) const = 0;
   // Does a small piece of work on it. Errors: UNAVAILABLE/DEVICE_LOST, and other words of CUDA's.

@@ -34,6 +34,9 @@ class HostPreconditioner final : public Preconditioner {
   // M of parts.
   static std::shared_ptr<const HostPreconditioner> Of(
       EngineKind kind, std::shared_ptr<const AmgHierarchy> hierarchy);
+  // M that lies over the ranks alone.
+  static std::shared_ptr<const HostPreconditioner> Over(EngineKind kind, int64_t n,
+                                                        std::shared_ptr<const OverRanks> m);
   // A copy that a build left: on a GPU, or over the ranks.
   void Keep(std::shared_ptr<const BuiltOnDevice> copy) const;
   void Keep(std::shared_ptr<const OverRanks> copy) const;
@@ -44,12 +47,16 @@ class HostPreconditioner final : public Preconditioner {
   const CscMatrix& matrix() const override { return matrix_; }
   int64_t host_bytes() const override;
   const AmgHierarchy* hierarchy() const override { return hierarchy_.get(); }
-  int64_t nnz() const override { return hierarchy_ ? hierarchy_->nnz() : matrix_.nnz(); }
+  int64_t nnz() const override {
+    if (alone_over_ranks_) return alone_over_ranks_->nnz();
+    return hierarchy_ ? hierarchy_->nnz() : matrix_.nnz();
+  }
   bool for_cg() const override {
     return hierarchy_ ? hierarchy_->symmetric() : Preconditioner::for_cg();
   }
   MForm form() const override {
     if (hierarchy_) return MForm::kParts;
+    if (alone_over_ranks_) return MForm::kOverRanks;
     return row_scaling_.empty() ? MForm::kMatrix : MForm::kScaledRows;
   }
   std::span<const double> row_scaling() const { return row_scaling_; }
@@ -83,7 +90,8 @@ class HostPreconditioner final : public Preconditioner {
 
   EngineKind kind_;
   CscMatrix matrix_;
-  std::shared_ptr<const AmgHierarchy> hierarchy_;  // null: M is a matrix
+  std::shared_ptr<const AmgHierarchy> hierarchy_;      // null: M is a matrix
+  std::shared_ptr<const OverRanks> alone_over_ranks_;  // null: M is here
   Array<double> row_scaling_;
   ShownResult shown_;                         // until the layouts are made: they may fail
   std::optional<DiagonalOperator> diagonal_;  // of a diagonal M; borrows matrix_.values

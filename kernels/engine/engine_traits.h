@@ -30,6 +30,7 @@ enum class MForm {
   kMatrix,
   kScaledRows,  // a matrix, made by A with its rows scaled: Engine::Solve
   kParts,       // EngineTraits::by_parts
+  kOverRanks,   // a matrix that lies over the ranks alone, of an A that does
 };
 
 struct EngineTraits {

@@ -51,6 +51,15 @@ std::shared_ptr<const HostPreconditioner> HostPreconditioner::Of(
   return made;
 }
 
+std::shared_ptr<const HostPreconditioner> HostPreconditioner::Over(
+    EngineKind kind, int64_t n, std::shared_ptr<const OverRanks> m) {
+  CscMatrix none{.n_rows = n, .n_cols = n, .col_ptr = {}, .row_idx = {}, .values = {}};
+  none.col_ptr.assign(static_cast<size_t>(n) + 1, 0);
+  std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(none)));
+  made->alone_over_ranks_ = std::move(m);
+  return made;
+}
+
 Status HostPreconditioner::MakeRows(const Context& context) const {
   const std::lock_guard<std::mutex> lock(rows_mutex_);
   if (rows_ != nullptr) return {};
@@ -102,6 +111,7 @@ std::shared_ptr<const BuiltOnDevice> HostPreconditioner::device_copy() const {
 }
 
 std::shared_ptr<const OverRanks> HostPreconditioner::ranks_copy() const {
+  if (alone_over_ranks_) return alone_over_ranks_;
   const std::lock_guard<std::mutex> lock(mutex_);
   return ranks_copy_;
 }

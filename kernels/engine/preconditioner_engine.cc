@@ -68,6 +68,12 @@ Result<BuildResult> EnginePlan::Build(const PreconditionerSpec& spec, const CscV
     result.build_ms = MsSince(start);
     return result;
   }
+  if (IsStandIn(a)) {
+    result.preconditioner = HostPreconditioner::Over(spec.engine, a.n_cols, made->over_ranks);
+    result.quality = std::move(made->quality);
+    result.build_ms = MsSince(start);
+    return result;
+  }
   const auto assembling = Clock::now();
   const bool on_host = (for_.gpus.empty() && for_.ranks == nullptr) || !made->row_scaling.empty();
   auto kept = HostPreconditioner::Make(spec.engine, std::move(made->m), context, on_host,

@@ -389,7 +389,10 @@ class Heartbeat::Loop {
       peer.heard = now;
       for (const char byte : std::string_view(bytes, received.bytes)) {
         if (byte == wire::kBeat) continue;
-        if (byte != wire::kLeave) {
+        if (byte == wire::kEnd && peer.rank == 0) {
+          if (!lost_ && !leaving_ && on_lost_) on_lost_("");
+          lost_ = true;
+        } else if (byte != wire::kLeave) {
           Lost(peer, "has sent what is no heartbeat");
         } else if (door_) {
           Lost(peer, "has left before all ranks were there");
@@ -418,6 +421,8 @@ class Heartbeat::Loop {
     if (door_) {
       EndGathering(Status(StatusCode::kUnavailable, "RANK_LOST", sentence));
     } else if (on_lost_) {
+      // Who waits for the lost one ends now, too: rank 0 says why, for all.
+      for (const Peer& other : peers_) wire::Send(other.fd.get(), {&wire::kEnd, 1});
       on_lost_(sentence);
     }
   }

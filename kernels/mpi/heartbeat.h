@@ -46,6 +46,7 @@ class [[gnu::visibility("default")]] Heartbeat {
   // Called once at most, on the heartbeat's thread, with a sentence that names the rank and its
   // host: "rank 2 on node7 has died (its connection was closed)", "rank 2 on node7 has been silent
   // for 15 s", or, where TCP gives up before that, "rank 2 on node7 is out of reach (Connection
+  // It is empty on other ranks where rank 0 has lost one: rank 0 says so, and all end.
   // timed out)". Meanwhile this process does not beat, so that a call that takes `silent` looks
   // like silence to the others. It may call Leave; it must not destroy the heartbeat.
   using OnLost = std::function<void(const std::string& sentence)>;

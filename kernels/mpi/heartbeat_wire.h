@@ -23,12 +23,13 @@ using Secret = std::array<uint8_t, 16>;
 
 // Rank r says hello: kHello, the secret, r in 4 bytes (big endian), its host's name. Rank 0
 // answers: kAnswer, one of the letters, its host's name; then r is in with its first kBeat. Names
-// are a byte with their length, and so many bytes. From then on each byte is a kBeat or a kLeave.
+// are a byte with their length, and so many bytes. From then on each byte is a kBeat or a
+// kLeave, or from rank 0 a kEnd.
 inline constexpr std::string_view kHello = "spaidhb1", kAnswer = "spaidok1";
 inline constexpr size_t kHelloHead = kHello.size() + sizeof(Secret) + 4 + 1;
 inline constexpr size_t kAnswerHead = kAnswer.size() + 1 + 1;
 inline constexpr char kWelcome = 'W', kTaken = 'T', kNoSuchRank = 'N';
-inline constexpr char kBeat = 'B', kLeave = 'L';
+inline constexpr char kBeat = 'B', kLeave = 'L', kEnd = 'E';
 inline constexpr size_t kLongestHost = 64;  // Linux knows no longer one
 
 // For a hello; for an address.

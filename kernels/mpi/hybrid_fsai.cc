@@ -19,24 +19,6 @@ size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 constexpr char kBuild[] = "build of FSAI over several ranks";
 
-// The rows of A that this rank owns, as columns of Aᵀ.
-CscMatrix RowsOf(const SpreadMatrix& a) {
-  const IndexRange own = a.own();
-  CscMatrix out{a.n, own.size(), {}, {}, {}};
-  out.col_ptr.push_back(0);
-  for (int64_t i = own.begin; i < own.end; ++i) {
-    PetscInt count = 0;
-    const PetscInt* indices = nullptr;
-    const PetscScalar* values = nullptr;
-    Must(MatGetRow(a.rows.get(), static_cast<PetscInt>(i), &count, &indices, &values));
-    out.row_idx.insert(out.row_idx.end(), indices, indices + count);
-    out.values.insert(out.values.end(), values, values + count);
-    Must(MatRestoreRow(a.rows.get(), static_cast<PetscInt>(i), &count, &indices, &values));
-    out.col_ptr.push_back(std::ssize(out.row_idx));
-  }
-  return out;
-}
-
 // The diagonal entries of own columns. NOT_POSITIVE_DEFINITE as kernels/fsai says it.
 Status OwnDiagonal(const SpreadMatrix& a, Array<double>* diagonal) {
   const CscView columns = a.columns;
@@ -202,7 +184,7 @@ Result<HybridFsaiResult> Make(const SpreadMatrix& a, const SpreadPattern* user,
   Numbering seen(a.n);
   Status status = Locally(a.comm, kBuild, [&]() -> Status {
     if (Status bad = OwnDiagonal(a, &own_diagonal); !bad.ok()) return bad;
-    rows_of_a = RowsOf(a);
+    rows_of_a = OwnRows(a.rows.get());
     seen.Insert(a.columns.row_idx);
     seen.Insert(rows_of_a.row_idx);
     seen.Close();

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "kernels/base/parallel.h"
+#include "kernels/base/reasons.h"
 #include "kernels/mpi/heartbeat.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/session.h"
@@ -91,14 +92,16 @@ int ShareOfCores(MPI_Comm host) {
   if (sched_getaffinity(0, sizeof(own), &own) != 0) return 1;
   cpu_set_t all = own;
   Must(MPI_Allreduce(MPI_IN_PLACE, &all, sizeof(all), MPI_BYTE, MPI_BOR, host));
-  const int usable = std::min(CPU_COUNT(&all), std::max(ResolveThreads(0), CPU_COUNT(&all)));
+  // ResolveThreads knows a quota that the mask does not tell.
+  const int usable = std::min(ResolveThreads(0) * RanksOf(host), CPU_COUNT(&all));
   return std::max(1, std::min(ResolveThreads(0), usable / RanksOf(host)));
 }
 
 std::vector<RanksDevice::Rank> Describe(MPI_Comm comm, const JoinTerms& terms) {
   MPI_Comm host = MPI_COMM_NULL;
   Must(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
-  const int64_t own[2] = {terms.threads > 0 ? terms.threads : ShareOfCores(host),
+  const int share = ShareOfCores(host);  // collective, whatever this rank is told
+  const int64_t own[2] = {terms.threads > 0 ? terms.threads : share,
                           UsableMemoryBytes() / RanksOf(host)};
   Must(MPI_Comm_free(&host));
   const std::vector<std::string> hosts = AllTexts(comm, HostName());
@@ -245,9 +248,15 @@ struct Desk {
 // What lies over the ranks under a number.
 class Numbered final : public OverRanks {
  public:
-  Numbered(std::shared_ptr<Desk> desk, int64_t own_number, int64_t rows, int64_t entries,
-           int64_t bytes)
-      : number(own_number), n(rows), nnz(entries), desk_(std::move(desk)), bytes_(bytes) {}
+  // `root`: what the order that made it has left.
+  Numbered(std::shared_ptr<Desk> desk, const Order& order, int64_t rows, const AtRoot& root)
+      : number(order.made),
+        n(rows),
+        factor(order.factor || order.what == Order::What::kFsai),
+        stands_in(order.what == Order::What::kArrived),
+        desk_(std::move(desk)),
+        bytes_(root.bytes),
+        nnz_(root.nnz) {}
   ~Numbered() override {
     {
       const std::lock_guard<std::mutex> lock(desk_->mutex);
@@ -257,12 +266,15 @@ class Numbered final : public OverRanks {
     desk_->Post({.order = {.what = Order::What::kFree, .made = number}});
   }
   int64_t bytes() const override { return bytes_; }
+  int64_t nnz() const override { return nnz_; }
 
-  const int64_t number, n, nnz;
+  const int64_t number, n;
+  const bool factor;     // G of M = GᵀG
+  const bool stands_in;  // a matrix that rank 0 knows by a stand-in
 
  private:
   const std::shared_ptr<Desk> desk_;
-  const int64_t bytes_;
+  const int64_t bytes_, nnz_;
 };
 
 const Numbered& Of(const OverRanks& over) { return static_cast<const Numbered&>(over); }
@@ -314,6 +326,30 @@ class Rank0 final : public RanksDevice {
 
   Status Probe() override { return desk_->Run({.what = Order::What::kAnswer}, nullptr); }
 
+  Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t> pointers, int64_t nnz,
+                                                 Layout layout, bool sort_and_sum) override {
+    // By columns and by rows, and as much again while one is made of the other.
+    constexpr int64_t kMost = 48;
+    const int64_t n = std::ssize(pointers) - 1, used = used_bytes();
+    if (nnz > (info_.memory_bytes - used) / kMost) {
+      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
+                    "the matrix may take " + std::to_string(kMost * nnz) +
+                        " bytes over all ranks, which have " + std::to_string(info_.memory_bytes) +
+                        " and use " + std::to_string(used) +
+                        "; delete other matrices, or take more hosts");
+    }
+    AtRoot root;
+    root.pointers = pointers;
+    const Order order{.what = Order::What::kBegin,
+                      .made = NextNumber(),
+                      .n = n,
+                      .nnz = nnz,
+                      .by_rows = layout == Layout::kCsr,
+                      .sort_and_sum = sort_and_sum};
+    if (Status status = desk_->Run(order, &root); !status.ok()) return status;
+    return std::unique_ptr<RanksInput>(std::make_unique<Input>(*this, n, order.made));
+  }
+
   Made SpreadMatrix(const CscView& a, const Context& context) override {
     const Fingerprint print = FingerprintOf(a);
     // Two that bring the same matrix at once bring it once.
@@ -328,8 +364,10 @@ class Rank0 final : public RanksDevice {
     AtRoot root;
     root.context = context;
     root.matrix = &a;
-    const auto made =
-        Make({.what = Order::What::kSpread}, &root, a.n_cols, [&] { return a.nnz(); });
+    if (IsStandIn(a)) {
+      return Status(StatusCode::kInternal, "INTERNAL", "the matrix lies over the ranks no more");
+    }
+    const auto made = Make({.what = Order::What::kSpread}, &root, a.n_cols);
     if (!made.ok()) return made.status();
     const std::lock_guard<std::mutex> lock(desk_->mutex);
     desk_->spread[print] = *made;
@@ -340,8 +378,8 @@ class Rank0 final : public RanksDevice {
     AtRoot root;
     root.context = context;
     root.matrix = &m;
-    auto made = Make({.what = Order::What::kSpread, .flag = true, .factor = factor}, &root,
-                     m.n_cols, [&] { return m.nnz() * (factor ? 2 : 1); });
+    auto made =
+        Make({.what = Order::What::kSpread, .flag = true, .factor = factor}, &root, m.n_cols);
     if (!made.ok()) return made.status();
     return Made(*std::move(made));
   }
@@ -353,7 +391,7 @@ class Rank0 final : public RanksDevice {
     root.pattern = user_pattern;
     Order order{.what = Order::What::kPlan, .flag = user_pattern != nullptr, .a = Of(a).number};
     Pack(options, order);
-    auto made = Make(order, &root, Of(a).n, [] { return 0; });
+    auto made = Make(order, &root, Of(a).n);
     if (!made.ok()) return made.status();
     return Made(*std::move(made));
   }
@@ -362,8 +400,11 @@ class Rank0 final : public RanksDevice {
                                 const Context& context) override {
     AtRoot root;
     root.context = context;
-    auto made = Make({.what = Order::What::kBuild, .a = Of(a).number, .plan = Of(plan).number},
-                     &root, Of(a).n, [&] { return root.built.m.nnz(); });
+    auto made = Make({.what = Order::What::kBuild,
+                      .a = Of(a).number,
+                      .gather = !Of(a).stands_in,
+                      .plan = Of(plan).number},
+                     &root, Of(a).n);
     if (!made.ok()) return made.status();
     root.built.there = *std::move(made);
     return std::move(root.built);
@@ -374,9 +415,12 @@ class Rank0 final : public RanksDevice {
     AtRoot root;
     root.context = context;
     root.pattern = user_rows;
-    Order order{.what = Order::What::kFsai, .flag = user_rows != nullptr, .a = Of(a).number};
+    Order order{.what = Order::What::kFsai,
+                .flag = user_rows != nullptr,
+                .a = Of(a).number,
+                .gather = !Of(a).stands_in};
     Pack(options, order);
-    auto made = Make(order, &root, Of(a).n, [&] { return 2 * root.built.m.nnz(); });
+    auto made = Make(order, &root, Of(a).n);
     if (!made.ok()) return made.status();
     root.built.there = *std::move(made);
     return std::move(root.built);
@@ -395,7 +439,7 @@ class Rank0 final : public RanksDevice {
                 .flag = !x0.empty(),
                 .keep_history = options.keep_history,
                 .count = static_cast<int32_t>(std::ssize(b) / n),
-                .nnz_m = m != nullptr ? Of(*m).nnz : 0,
+                .nnz_m = m != nullptr ? Of(*m).nnz() * (Of(*m).factor ? 2 : 1) : 0,
                 .a = Of(a).number,
                 .m = m != nullptr ? Of(*m).number : 0};
     Pack(options, order);
@@ -404,19 +448,65 @@ class Rank0 final : public RanksDevice {
   }
 
  private:
-  // `nnz`: asked once it is made.
-  template <class Nnz>
-  Result<std::shared_ptr<const Numbered>> Make(Order order, AtRoot* root, int64_t n,
-                                               const Nnz& nnz) {
-    {
-      const std::lock_guard<std::mutex> lock(desk_->mutex);
-      order.made = ++desk_->last_number;
+  // A matrix that comes piece by piece.
+  class Input final : public RanksInput {
+   public:
+    Input(Rank0& device, int64_t n, int64_t number) : device_(device), n_(n), number_(number) {}
+    ~Input() override {
+      if (number_ != 0) {
+        device_.desk_->Post({.order = {.what = Order::What::kFree, .made = number_}});
+      }
     }
+    Status Add(std::span<const int32_t> indices) override {
+      AtRoot root;
+      root.indices = indices;
+      return Send(Order::What::kIndices, std::ssize(indices), indices_, root);
+    }
+    Status Add(std::span<const double> values) override {
+      AtRoot root;
+      root.values = values;
+      return Send(Order::What::kValues, std::ssize(values), values_, root);
+    }
+    Result<Arrived> Finish(const Context& context) override {
+      AtRoot root;
+      root.context = context;
+      const Order order{.what = Order::What::kArrived, .a = std::exchange(number_, 0)};
+      auto made = device_.Make(order, &root, n_);
+      if (!made.ok()) return made.status();
+      Arrived arrived;
+      arrived.stand_in = {n_, n_, {(*made)->number}, {}};
+      arrived.diagnosis = std::move(root.diagnosis);
+      const std::lock_guard<std::mutex> lock(device_.desk_->mutex);
+      device_.desk_->spread[FingerprintOf({arrived.stand_in, {}})] = *made;
+      arrived.matrix = *std::move(made);
+      return arrived;
+    }
+
+   private:
+    Status Send(Order::What what, int64_t count, int64_t& sent, AtRoot& root) {
+      const Order order{.what = what, .a = number_, .first = sent, .entries = count};
+      sent += count;
+      return device_.desk_->Run(order, &root);
+    }
+
+    Rank0& device_;
+    const int64_t n_;
+    int64_t number_;  // 0: it has arrived, or failed
+    int64_t indices_ = 0, values_ = 0;
+  };
+
+  Result<std::shared_ptr<const Numbered>> Make(Order order, AtRoot* root, int64_t n) {
+    order.made = NextNumber();
     if (Status status = desk_->Run(order, root); !status.ok()) return status;
-    auto made = std::make_shared<const Numbered>(desk_, order.made, n, nnz(), root->bytes);
+    auto made = std::make_shared<const Numbered>(desk_, order, n, *root);
     const std::lock_guard<std::mutex> lock(desk_->mutex);
     desk_->used_bytes += root->bytes;
     return made;
+  }
+
+  int64_t NextNumber() {
+    const std::lock_guard<std::mutex> lock(desk_->mutex);
+    return ++desk_->last_number;
   }
 
   // The thread of MPI on rank 0.

@@ -11,20 +11,37 @@
 namespace spaid::kernels::mpi {
 
 struct Order {
-  enum class What : int32_t { kEnd, kFree, kAnswer, kSpread, kPlan, kBuild, kFsai, kSolve };
+  enum class What : int32_t {
+    kEnd,
+    kFree,
+    kAnswer,
+    kSpread,
+    kPlan,
+    kBuild,
+    kFsai,
+    kSolve,
+    kBegin,
+    kIndices,
+    kValues,
+    kArrived
+  };
   static constexpr size_t kMostNumbers = 24;
 
   What what = What::kAnswer;
   // kSpread: M, by rows alone; kPlan, kFsai: with a pattern; kSolve: with a guess.
   bool flag = false;
-  bool factor = false;                // kSpread: it is G of M = GᵀG
-  bool keep_history = false;          // kSolve
-  int32_t count = 1;                  // kSolve: right-hand sides
-  int64_t nnz_m = 0;                  // kSolve
-  int64_t made = 0;                   // the number of what is made; kFree: of what goes
-  int64_t a = 0, m = 0;               // numbers of matrices; 0: none
-  int64_t plan = 0;                   // kBuild
-  double numbers[kMostNumbers] = {};  // options, by Pack
+  bool factor = false;                         // kSpread: it is G of M = GᵀG
+  bool keep_history = false;                   // kSolve
+  int32_t count = 1;                           // kSolve: right-hand sides
+  int64_t nnz_m = 0;                           // kSolve
+  int64_t made = 0;                            // the number of what is made; kFree: of what goes
+  int64_t a = 0, m = 0;                        // numbers of matrices; 0: none
+  int64_t n = 0, nnz = 0;                      // kBegin
+  int64_t first = 0, entries = 0;              // kIndices, kValues
+  bool by_rows = false, sort_and_sum = false;  // kBegin
+  bool gather = true;                          // kBuild, kFsai: M comes to rank 0
+  int64_t plan = 0;                            // kBuild
+  double numbers[kMostNumbers] = {};           // options, by Pack
 };
 static_assert(std::is_trivially_copyable_v<Order>);
 

@@ -125,4 +125,24 @@ Array<T> ExchangeAll(MPI_Comm comm, std::vector<Array<T>> to) {
   return all;
 }
 
+// Sends shares[r] of rank 0's to each rank r, straight from where they lie. Empty elsewhere.
+template <class T>
+Array<T> TakeShare(MPI_Comm comm, const std::vector<std::span<const T>>& shares) {
+  const auto ranks = static_cast<size_t>(RanksOf(comm)), own = static_cast<size_t>(RankOf(comm));
+  std::vector<std::span<const std::byte>> to(ranks);
+  std::vector<std::span<std::byte>> from(ranks);
+  Array<int64_t> counts(ranks, 0);
+  for (size_t r = 0; r < shares.size(); ++r) counts[r] = std::ssize(shares[r]);
+  counts = internal::ExchangeCounts(comm, counts);
+  Array<T> share(static_cast<size_t>(counts[0]));
+  if (own == 0) {
+    std::ranges::copy(shares[0], share.begin());
+    for (size_t r = 1; r < ranks; ++r) to[r] = std::as_bytes(shares[r]);
+  } else {
+    from[0] = std::as_writable_bytes(std::span(share));
+  }
+  internal::ExchangeBytes(comm, to, from);
+  return share;
+}
+
 }  // namespace spaid::kernels::mpi

@@ -20,7 +20,9 @@
 #include "kernels/base/status.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
+#include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/sparse/validation.h"
 #include "kernels/static_spai/static_spai.h"
 
 namespace spaid::kernels {
@@ -31,6 +33,28 @@ class OverRanks {
  public:
   virtual ~OverRanks() = default;
   virtual int64_t bytes() const = 0;  // on all ranks together
+  virtual int64_t nnz() const = 0;    // of a matrix, or of G; of a plan that of M
+};
+
+// A matrix that lies over the ranks alone is known on rank 0 by a stand-in: its size, and one
+// number in place of all arrays. SpreadMatrix finds by it what lies there.
+inline bool IsStandIn(const PatternView& a) { return a.n_cols > 0 && a.col_ptr.size() == 1; }
+
+// A matrix on its way to the ranks, of which rank 0 never holds more than a piece. Ends on all
+// ranks with this, unless it has arrived. Not thread-safe; calls block.
+class RanksInput {
+ public:
+  virtual ~RanksInput() = default;
+  // The next entries of either array, in order.
+  virtual Status Add(std::span<const int32_t> indices) = 0;
+  virtual Status Add(std::span<const double> values) = 0;
+  struct Arrived {
+    std::shared_ptr<const OverRanks> matrix;
+    Pattern stand_in;
+    Diagnosis diagnosis;
+  };
+  // Once all have come. Errors: those of mpi::SpreadBlocks, for the whole.
+  virtual Result<Arrived> Finish(const Context& context) = 0;
 };
 
 // Thread-safe: what several threads ask for is done one after the other, as ranks do everything
@@ -58,6 +82,12 @@ class RanksDevice {
   // All ranks answer, or the program ends.
   virtual Status Probe() = 0;
 
+  // Begins a matrix of `pointers.size() - 1` rows (kCsr) or columns. Errors: INVALID_ARGUMENT/
+  // BAD_POINTERS; RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY where the ranks have no memory left for
+  // it, /OUT_OF_MEMORY.
+  virtual Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t> pointers,
+                                                         int64_t nnz, Layout layout,
+                                                         bool sort_and_sum) = 0;
   // Spreads a canonical matrix with values: the one that lies there already, where somebody still
   // holds one with the same arrays. Errors: those of mpi::SpreadWhole.
   virtual Made SpreadMatrix(const CscView& a, const Context& context) = 0;
@@ -68,7 +98,9 @@ class RanksDevice {
   virtual Made PlanStaticSpai(const OverRanks& a, const PatternView* user_pattern,
                               const StaticSpaiOptions& options, const Context& context) = 0;
   struct Built {
-    CscMatrix m;  // canonical: the whole, here; of FSAI G by rows, as FsaiResult::g_rows
+    // The whole, here, canonical; of FSAI G by rows, as FsaiResult::g_rows. Of no columns where A
+    // is a stand-in.
+    CscMatrix m;
     std::shared_ptr<const OverRanks> there;
     StaticSpaiQuality quality;
     FsaiQuality fsai;      // of FSAI, which has no other
@@ -99,8 +131,9 @@ class RanksDevice {
 struct JoinTerms {
   std::string program;  // version and options, which must be the same on all ranks
   int threads = 0;      // of a rank; 0: its share of the cores that it may use
-  // Told once, on a thread of its own, that a rank has died or is silent, in one sentence. It ends
-  // the program: nothing over the ranks will end any more.
+  // Told once, on a thread of its own, that a rank has died or is silent, in one sentence, which is
+  // empty where rank 0 tells it for all. It ends the program: nothing over the ranks will end any
+  // more.
   std::function<void(const std::string& sentence)> lost;
 };
 

@@ -9,6 +9,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/mpi/ranks.h"
+#include "kernels/mpi/spread_diagnosis.h"
 #include "kernels/mpi/spread_krylov.h"
 
 namespace spaid::kernels::mpi {
@@ -123,6 +124,13 @@ Status Session::Do(const Order& order, AtRoot* root) {
         return Fsai(order, root);
       case Order::What::kSolve:
         return Solve(order, root);
+      case Order::What::kBegin:
+        return Begin(order, root);
+      case Order::What::kIndices:
+      case Order::What::kValues:
+        return TakePiece(order, root);
+      case Order::What::kArrived:
+        return Arrived(order, root);
       default:
         return Agree(comm_, {});  // kAnswer; kEnd, so that all have left what was before
     }
@@ -139,9 +147,12 @@ Context Session::ContextOf(const AtRoot* root) const {
   return context;
 }
 
-void Session::Keep(const Order& order, Held held, int64_t bytes, AtRoot* root) {
+void Session::Keep(const Order& order, Held held, int64_t bytes, int64_t nnz, AtRoot* root) {
   const int64_t all = SumOf(comm_, bytes);
-  if (root != nullptr) root->bytes = all;
+  if (root != nullptr) {
+    root->bytes = all;
+    root->nnz = nnz;
+  }
   held_[order.made] = std::move(held);
 }
 
@@ -149,6 +160,7 @@ Status Session::Spread(const Order& order, AtRoot* root) {
   auto spread = SpreadWhole(comm_, root != nullptr ? root->matrix : nullptr, ContextOf(root));
   if (!spread.ok()) return spread.status();
   Held held;
+  const int64_t nnz = spread->nnz;
   int64_t bytes = BytesOf(spread->rows.get());
   if (order.flag) {
     held.rows = std::move(spread->rows);
@@ -157,7 +169,7 @@ Status Session::Spread(const Order& order, AtRoot* root) {
     bytes += spread->columns.bytes();
     held.matrix = std::make_unique<SpreadMatrix>(*std::move(spread));
   }
-  Keep(order, std::move(held), bytes, root);
+  Keep(order, std::move(held), bytes, nnz, root);
   return {};
 }
 
@@ -175,8 +187,8 @@ Status Session::Plan(const Order& order, AtRoot* root) {
   if (!plan.ok()) return plan.status();
   Held held;
   held.plan = std::make_unique<HybridSpaiPlan>(*std::move(plan));
-  const int64_t bytes = held.plan->bytes();
-  Keep(order, std::move(held), bytes, root);
+  const int64_t bytes = held.plan->bytes(), nnz = held.plan->nnz_m();
+  Keep(order, std::move(held), bytes, nnz, root);
   return {};
 }
 
@@ -184,10 +196,13 @@ Status Session::Build(const Order& order, AtRoot* root) {
   const SpreadMatrix& a = *held_.at(order.a).matrix;
   auto built = BuildHybridSpai(*held_.at(order.plan).plan, a, ContextOf(root));
   if (!built.ok()) return built.status();
+  const int64_t nnz = SumOf(comm_, built->columns.nnz());
   const auto gathering = Clock::now();
-  Status status = GatherColumns(comm_, built->here, built->columns, a.n,
-                                root != nullptr ? &root->built.m : nullptr);
-  if (!status.ok()) return status;
+  if (order.gather) {
+    Status status = GatherColumns(comm_, built->here, built->columns, a.n,
+                                  root != nullptr ? &root->built.m : nullptr);
+    if (!status.ok()) return status;
+  }
   if (root != nullptr) {
     root->built.quality = std::move(built->quality);
     root->built.gather_ms = MsSince(gathering);
@@ -195,7 +210,7 @@ Status Session::Build(const Order& order, AtRoot* root) {
   Held held;
   held.rows = std::move(built->rows);
   const int64_t bytes = BytesOf(held.rows.get());
-  Keep(order, std::move(held), bytes, root);
+  Keep(order, std::move(held), bytes, nnz, root);
   return {};
 }
 
@@ -215,9 +230,11 @@ Status Session::Fsai(const Order& order, AtRoot* root) {
   const auto gathering = Clock::now();
   Array<int32_t> here(Z(a.own().size()));
   std::iota(here.begin(), here.end(), static_cast<int32_t>(a.own().begin));
-  Status status =
-      GatherColumns(comm_, here, built->rows, a.n, root != nullptr ? &root->built.m : nullptr);
-  if (!status.ok()) return status;
+  if (order.gather) {
+    Status status =
+        GatherColumns(comm_, here, built->rows, a.n, root != nullptr ? &root->built.m : nullptr);
+    if (!status.ok()) return status;
+  }
   if (root != nullptr) {
     root->built.fsai = std::move(built->quality);
     root->built.gather_ms = MsSince(gathering);
@@ -226,7 +243,45 @@ Status Session::Fsai(const Order& order, AtRoot* root) {
   held.rows = std::move(built->g);
   held.m = std::move(built->m);
   const int64_t bytes = BytesOf(held.rows.get());
-  Keep(order, std::move(held), bytes, root);
+  Keep(order, std::move(held), bytes, built->nnz, root);
+  return {};
+}
+
+Status Session::Begin(const Order& order, AtRoot* root) {
+  Held held;
+  held.input = std::make_unique<SpreadInput>(
+      comm_, order.n, order.nnz, order.by_rows ? Layout::kCsr : Layout::kCsc, order.sort_and_sum);
+  Status status = held.input->Begin(root != nullptr ? root->pointers : std::span<const int64_t>());
+  if (!status.ok()) return status;
+  Keep(order, std::move(held), 0, 0, root);
+  return {};
+}
+
+// Nothing is agreed upon: whatever may be wrong with the entries is found when all are here.
+Status Session::TakePiece(const Order& order, AtRoot* root) {
+  SpreadInput& input = *held_.at(order.a).input;
+  if (order.what == Order::What::kIndices) {
+    input.TakeIndices(order.first, order.entries,
+                      root != nullptr ? root->indices : std::span<const int32_t>());
+  } else {
+    input.TakeValues(order.first, order.entries,
+                     root != nullptr ? root->values : std::span<const double>());
+  }
+  return {};
+}
+
+Status Session::Arrived(const Order& order, AtRoot* root) {
+  const auto arriving = held_.extract(order.a);
+  auto spread = arriving.mapped().input->Finish(ContextOf(root));
+  if (!spread.ok()) return spread.status();
+  auto diagnosis = DiagnoseSpread(*spread);
+  if (!diagnosis.ok()) return diagnosis.status();
+  if (root != nullptr) root->diagnosis = *std::move(diagnosis);
+  Held held;
+  held.matrix = std::make_unique<SpreadMatrix>(*std::move(spread));
+  const int64_t bytes = BytesOf(held.matrix->rows.get()) + held.matrix->columns.bytes();
+  const int64_t nnz = held.matrix->nnz;
+  Keep(order, std::move(held), bytes, nnz, root);
   return {};
 }
 

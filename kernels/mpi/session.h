@@ -14,7 +14,9 @@
 #include "kernels/mpi/hybrid_spai.h"
 #include "kernels/mpi/orders.h"
 #include "kernels/mpi/ranks_device.h"
+#include "kernels/mpi/spread_input.h"
 #include "kernels/mpi/spread_matrix.h"
+#include "kernels/sparse/diagnosis.h"
 
 namespace spaid::kernels::mpi {
 
@@ -23,8 +25,13 @@ struct AtRoot {
   Context context;                       // stop and progress are read
   const CscView* matrix = nullptr;       // kSpread
   const PatternView* pattern = nullptr;  // kPlan, kFsai
+  std::span<const int64_t> pointers;     // kBegin
+  std::span<const int32_t> indices;      // kIndices
+  std::span<const double> values;        // kValues
   std::span<const double> b, x0;         // kSolve
   int64_t bytes = 0;                     // of what was made, on all ranks
+  int64_t nnz = 0;                       // of what was made
+  Diagnosis diagnosis;                   // kArrived
   RanksDevice::Built built;              // kBuild, kFsai: all but `there`
   SolveResult solved;                    // kSolve
 };
@@ -46,6 +53,7 @@ class Session {
     MatOwner rows;  // of M, or of G
     MatOwner m;     // GᵀG; borrows rows
     std::unique_ptr<HybridSpaiPlan> plan;
+    std::unique_ptr<SpreadInput> input;  // a matrix that is still to come
 
     Mat multiplier() const { return m != nullptr ? m.get() : rows.get(); }
   };
@@ -54,11 +62,14 @@ class Session {
   Status Plan(const Order& order, AtRoot* root);
   Status Build(const Order& order, AtRoot* root);
   Status Fsai(const Order& order, AtRoot* root);
+  Status Begin(const Order& order, AtRoot* root);
+  Status TakePiece(const Order& order, AtRoot* root);
+  Status Arrived(const Order& order, AtRoot* root);
   Status Solve(const Order& order, AtRoot* root);
   Status SolveOne(const SpreadMatrix& a, Mat m, const SolveOptions& options, bool guess,
                   int64_t rhs, AtRoot* root);
-  // Keeps what was made under the order's number, and tells rank 0 its bytes.
-  void Keep(const Order& order, Held held, int64_t bytes, AtRoot* root);
+  // Keeps what was made under the order's number, and tells rank 0 its bytes, of all ranks.
+  void Keep(const Order& order, Held held, int64_t bytes, int64_t nnz, AtRoot* root);
   Context ContextOf(const AtRoot* root) const;
 
   const MPI_Comm comm_;

@@ -57,10 +57,17 @@ MatOwner Transposed(const MatOwner& of) {
   return MatOwner(made);
 }
 
-// This rank's rows of `of`, read by columns.
-CscMatrix RowsOf(const MatOwner& of, int64_t n) {
-  PetscInt begin = 0, end = 0;
-  Must(MatGetOwnershipRange(of.get(), &begin, &end));
+// The share of rank r in a whole: columns [n r / ranks, n (r + 1) / ranks).
+IndexRange Share(int64_t n, int rank, int ranks) {
+  return {n * rank / ranks, n * (rank + 1) / ranks};
+}
+
+}  // namespace
+
+CscMatrix OwnRows(Mat of) {
+  PetscInt begin = 0, end = 0, n = 0;
+  Must(MatGetOwnershipRange(of, &begin, &end));
+  Must(MatGetSize(of, nullptr, &n));
   CscMatrix out;
   out.n_rows = n;
   out.n_cols = end - begin;
@@ -69,21 +76,14 @@ CscMatrix RowsOf(const MatOwner& of, int64_t n) {
     PetscInt count = 0;
     const PetscInt* indices = nullptr;
     const PetscScalar* values = nullptr;
-    Must(MatGetRow(of.get(), i, &count, &indices, &values));
+    Must(MatGetRow(of, i, &count, &indices, &values));
     out.row_idx.insert(out.row_idx.end(), indices, indices + count);
     out.values.insert(out.values.end(), values, values + count);
-    Must(MatRestoreRow(of.get(), i, &count, &indices, &values));
+    Must(MatRestoreRow(of, i, &count, &indices, &values));
     out.col_ptr.push_back(static_cast<int64_t>(out.row_idx.size()));
   }
   return out;
 }
-
-// The share of rank r in a whole: columns [n r / ranks, n (r + 1) / ranks).
-IndexRange Share(int64_t n, int rank, int ranks) {
-  return {n * rank / ranks, n * (rank + 1) / ranks};
-}
-
-}  // namespace
 
 IndexRange SpreadMatrix::own() const {
   const auto rank = static_cast<size_t>(RankOf(comm));
@@ -142,7 +142,7 @@ Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
     spread.rows = std::move(given);
     const MatOwner turned = Transposed(spread.rows);
     status = Locally(comm, kSpread, [&]() -> Status {
-      spread.columns = RowsOf(turned, n);
+      spread.columns = OwnRows(turned.get());
       return {};
     });
     if (!status.ok()) return status;
@@ -151,30 +151,6 @@ Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
   }
   return spread;
 }
-
-namespace {
-
-// Sends shares[r] of rank 0's to each rank r, straight from where they lie. Empty elsewhere.
-template <class T>
-Array<T> TakeShare(MPI_Comm comm, const std::vector<std::span<const T>>& shares) {
-  const auto ranks = static_cast<size_t>(RanksOf(comm)), own = static_cast<size_t>(RankOf(comm));
-  std::vector<std::span<const std::byte>> to(ranks);
-  std::vector<std::span<std::byte>> from(ranks);
-  Array<int64_t> counts(ranks, 0);
-  for (size_t r = 0; r < shares.size(); ++r) counts[r] = std::ssize(shares[r]);
-  counts = internal::ExchangeCounts(comm, counts);
-  Array<T> share(static_cast<size_t>(counts[0]));
-  if (own == 0) {
-    std::ranges::copy(shares[0], share.begin());
-    for (size_t r = 1; r < ranks; ++r) to[r] = std::as_bytes(shares[r]);
-  } else {
-    from[0] = std::as_writable_bytes(std::span(share));
-  }
-  internal::ExchangeBytes(comm, to, from);
-  return share;
-}
-
-}  // namespace
 
 Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, const CscView* whole, const Context& context) {
   const int rank = RankOf(comm), ranks = RanksOf(comm);

@@ -54,6 +54,9 @@ using SpreadPattern = Pattern;  // n rows, the columns of this rank
 [[gnu::visibility("default")]] Result<SpreadPattern> SpreadWhole(const SpreadMatrix& like,
                                                                  const PatternView* whole);
 
+// The rows that this rank owns, as columns of the transpose.
+CscMatrix OwnRows(Mat of);
+
 // An MPIAIJ of the rows that each rank has, canonical and read by columns: rows.n_rows is n.
 // Square, with its columns owned as its rows are. For this room.
 MatOwner MakeRows(MPI_Comm comm, const CscView& rows);

@@ -79,116 +79,6 @@ int64_t StructuralRank(const CscView& a, int64_t zeros, bool full_diagonal) {
          std::count(row_of_column.begin(), row_of_column.end(), -1);
 }
 
-void Explain(double pair_asymmetry, Diagnosis& d) {
-  const auto say = [&](std::string sentence) { d.findings.push_back(std::move(sentence)); };
-  if (d.empty_rows.count > 0) {
-    say(Count(d.empty_rows, "row", "has", "have") + " no nonzero entry" + First(d.empty_rows) +
-        ": the matrix is singular, and a right-hand side that is not zero there has no solution; "
-        "remove the unknowns, or put a 1 on their diagonal.");
-  }
-  if (d.empty_columns.count > 0) {
-    say(Count(d.empty_columns, "column", "has", "have") + " no nonzero entry" +
-        First(d.empty_columns) +
-        ": the matrix is singular, those unknowns can take any value, and a sparse approximate "
-        "inverse cannot be built there; remove them, or put a 1 on their diagonal.");
-  }
-  if (d.structural_rank >= 0 && d.structural_rank < d.n && d.empty_rows.count == 0 &&
-      d.empty_columns.count == 0) {
-    say("The structural rank is " + S(d.structural_rank) + " of " + S(d.n) +
-        ": the matrix is singular whatever its values are; look for equations that share too few "
-        "unknowns, or for a missing coupling.");
-  }
-  if (d.constants_in_null_space) {
-    say("Every row sums to zero: constant vectors are in the null space, the matrix is singular "
-        "(as with pure Neumann conditions); a solve projects them out and says what of the "
-        "right-hand side the matrix cannot reach, or fix one unknown.");
-  } else if (d.constants_in_left_null_space) {
-    say("Every column sums to zero: the matrix is singular, and reaches right-hand sides alone "
-        "that "
-        "sum to zero; a solve projects that out and says what it cannot reach, or give a sum of "
-        "the unknowns in place of one equation.");
-  } else if (d.zero_sum_rows.count > 0 && 2 * d.zero_sum_rows.count > d.n) {
-    say(Count(d.zero_sum_rows, "row", "sums", "sum") + " to zero" + First(d.zero_sum_rows) +
-        ": usual for interior nodes of a diffusion problem; the boundary rows alone keep it "
-        "regular, so convergence slows as the mesh is refined; expect many iterations without a "
-        "preconditioner.");
-  }
-  if (d.missing_diagonal.count > 0) {
-    say(Count(d.missing_diagonal, "diagonal entry", "is", "are") + " not stored" +
-        First(d.missing_diagonal) +
-        ": Jacobi cannot be used, and columns of a sparse approximate inverse may come out zero; "
-        "ask for ensure_row or row_match.");
-  }
-  if (d.zero_diagonal.count > d.missing_diagonal.count) {
-    Occurrence stored;
-    stored.count = d.zero_diagonal.count - d.missing_diagonal.count;
-    say(Count(stored, "diagonal entry", "is", "are") +
-        " stored as zero (first zero or missing one: " + S(d.zero_diagonal.first) +
-        "): Jacobi cannot be used, as in a saddle-point problem the matrix is not positive "
-        "definite; "
-        "ask for ensure_row or row_match, and use BiCGSTAB or GMRES.");
-  }
-  if (d.negative_diagonal.count > 0 && d.negative_diagonal.count < d.n) {
-    say(Count(d.negative_diagonal, "diagonal entry", "is", "are") + " negative" +
-        First(d.negative_diagonal) +
-        (d.numerically_symmetric ? ": the matrix is not positive definite, CG may break down; use "
-                                   "MINRES, GMRES or BiCGSTAB."
-                                 : ": check the sign of those equations; multiplying a row by -1 "
-                                   "changes no solution."));
-  } else if (d.negative_diagonal.count == d.n) {
-    say(std::string("All diagonal entries are negative: the matrix may be negative definite; ") +
-        "solve with -A and -b to use CG.");
-  }
-  if (!d.structurally_symmetric) {
-    say("The pattern is not symmetric (first at row " + S(d.asymmetry_row) + ", column " +
-        S(d.asymmetry_column) + "): CG cannot be used; use BiCGSTAB or GMRES.");
-  } else if (!d.numerically_symmetric) {
-    say("The pattern is symmetric, the values are not (first at row " + S(d.asymmetry_row) +
-        ", column " + S(d.asymmetry_column) + "; largest difference " + Number(d.max_asymmetry) +
-        " of the largest entry): CG cannot be used" +
-        (pair_asymmetry < kNoise
-             ? "; the difference is small, symmetrise (A + Aᵀ)/2 if it is noise."
-             : "; use BiCGSTAB or GMRES."));
-  }
-  if (d.not_dominant_rows.count == d.n) {
-    say("No row is diagonally dominant: Jacobi alone may not help; a sparse approximate inverse "
-        "does not need dominance.");
-  }
-  if (d.dense_rows.count > 0) {
-    say(Count(d.dense_rows, "row", "is", "are") + " nearly dense" + First(d.dense_rows) +
-        ", the longest with " + S(d.max_row_entries) +
-        " entries: a power of the pattern fills up, "
-        "and the build may take much memory; use pattern power 1 or a threshold (keep_tau).");
-  }
-  if (d.dense_columns.count > 0) {
-    say(Count(d.dense_columns, "column", "is", "are") + " nearly dense" + First(d.dense_columns) +
-        ", the longest with " + S(d.max_column_entries) +
-        " entries: that column of a sparse approximate inverse is a large least-squares problem, "
-        "and a "
-        "power of the pattern fills up; use pattern power 1 or a threshold (keep_tau).");
-  }
-  if (d.explicit_zeros > 0) {
-    say(S(d.explicit_zeros) + (d.explicit_zeros == 1 ? " stored entry is" : " stored entries are") +
-        " zero: harmless for the answer, but they cost time and enter the pattern of the "
-        "preconditioner; drop them unless later values fill them.");
-  }
-  if (d.min_abs_value > 0 && d.max_abs_value / d.min_abs_value > kWideRange) {
-    say("The absolute values reach from " + Number(d.min_abs_value) + " to " +
-        Number(d.max_abs_value) +
-        ": unknowns or equations of very different units; scaling rows and columns usually helps, "
-        "and a small residual need not mean a small error.");
-  }
-  if (d.max_abs_value == 0) {
-    say("Every entry is zero: there is nothing to solve.");
-  }
-}
-
-// Over this many entries a row or column is called dense.
-double DenseFrom(const Diagnosis& d) {
-  const double mean = static_cast<double>(d.nnz) / static_cast<double>(d.n);
-  return std::max({64.0, 10 * mean, 0.05 * static_cast<double>(d.n)});
-}
-
 // One row, scaled. Sums in the order of the columns.
 struct RowSum {
   double all = 0;
@@ -497,6 +387,115 @@ void LookAtRows(const CscView& a, const Scale& scale, double dense, int threads,
 
 }  // namespace
 
+void TellFindings(double pair_asymmetry, Diagnosis& d) {
+  const auto say = [&](std::string sentence) { d.findings.push_back(std::move(sentence)); };
+  if (d.empty_rows.count > 0) {
+    say(Count(d.empty_rows, "row", "has", "have") + " no nonzero entry" + First(d.empty_rows) +
+        ": the matrix is singular, and a right-hand side that is not zero there has no solution; "
+        "remove the unknowns, or put a 1 on their diagonal.");
+  }
+  if (d.empty_columns.count > 0) {
+    say(Count(d.empty_columns, "column", "has", "have") + " no nonzero entry" +
+        First(d.empty_columns) +
+        ": the matrix is singular, those unknowns can take any value, and a sparse approximate "
+        "inverse cannot be built there; remove them, or put a 1 on their diagonal.");
+  }
+  if (d.structural_rank >= 0 && d.structural_rank < d.n && d.empty_rows.count == 0 &&
+      d.empty_columns.count == 0) {
+    say("The structural rank is " + S(d.structural_rank) + " of " + S(d.n) +
+        ": the matrix is singular whatever its values are; look for equations that share too few "
+        "unknowns, or for a missing coupling.");
+  }
+  if (d.constants_in_null_space) {
+    say("Every row sums to zero: constant vectors are in the null space, the matrix is singular "
+        "(as with pure Neumann conditions); a solve projects them out and says what of the "
+        "right-hand side the matrix cannot reach, or fix one unknown.");
+  } else if (d.constants_in_left_null_space) {
+    say("Every column sums to zero: the matrix is singular, and reaches right-hand sides alone "
+        "that "
+        "sum to zero; a solve projects that out and says what it cannot reach, or give a sum of "
+        "the unknowns in place of one equation.");
+  } else if (d.zero_sum_rows.count > 0 && 2 * d.zero_sum_rows.count > d.n) {
+    say(Count(d.zero_sum_rows, "row", "sums", "sum") + " to zero" + First(d.zero_sum_rows) +
+        ": usual for interior nodes of a diffusion problem; the boundary rows alone keep it "
+        "regular, so convergence slows as the mesh is refined; expect many iterations without a "
+        "preconditioner.");
+  }
+  if (d.missing_diagonal.count > 0) {
+    say(Count(d.missing_diagonal, "diagonal entry", "is", "are") + " not stored" +
+        First(d.missing_diagonal) +
+        ": Jacobi cannot be used, and columns of a sparse approximate inverse may come out zero; "
+        "ask for ensure_row or row_match.");
+  }
+  if (d.zero_diagonal.count > d.missing_diagonal.count) {
+    Occurrence stored;
+    stored.count = d.zero_diagonal.count - d.missing_diagonal.count;
+    say(Count(stored, "diagonal entry", "is", "are") +
+        " stored as zero (first zero or missing one: " + S(d.zero_diagonal.first) +
+        "): Jacobi cannot be used, as in a saddle-point problem the matrix is not positive "
+        "definite; "
+        "ask for ensure_row or row_match, and use BiCGSTAB or GMRES.");
+  }
+  if (d.negative_diagonal.count > 0 && d.negative_diagonal.count < d.n) {
+    say(Count(d.negative_diagonal, "diagonal entry", "is", "are") + " negative" +
+        First(d.negative_diagonal) +
+        (d.numerically_symmetric ? ": the matrix is not positive definite, CG may break down; use "
+                                   "MINRES, GMRES or BiCGSTAB."
+                                 : ": check the sign of those equations; multiplying a row by -1 "
+                                   "changes no solution."));
+  } else if (d.negative_diagonal.count == d.n) {
+    say(std::string("All diagonal entries are negative: the matrix may be negative definite; ") +
+        "solve with -A and -b to use CG.");
+  }
+  if (!d.structurally_symmetric) {
+    say("The pattern is not symmetric (first at row " + S(d.asymmetry_row) + ", column " +
+        S(d.asymmetry_column) + "): CG cannot be used; use BiCGSTAB or GMRES.");
+  } else if (!d.numerically_symmetric) {
+    say("The pattern is symmetric, the values are not (first at row " + S(d.asymmetry_row) +
+        ", column " + S(d.asymmetry_column) + "; largest difference " + Number(d.max_asymmetry) +
+        " of the largest entry): CG cannot be used" +
+        (pair_asymmetry < kNoise
+             ? "; the difference is small, symmetrise (A + Aᵀ)/2 if it is noise."
+             : "; use BiCGSTAB or GMRES."));
+  }
+  if (d.not_dominant_rows.count == d.n) {
+    say("No row is diagonally dominant: Jacobi alone may not help; a sparse approximate inverse "
+        "does not need dominance.");
+  }
+  if (d.dense_rows.count > 0) {
+    say(Count(d.dense_rows, "row", "is", "are") + " nearly dense" + First(d.dense_rows) +
+        ", the longest with " + S(d.max_row_entries) +
+        " entries: a power of the pattern fills up, "
+        "and the build may take much memory; use pattern power 1 or a threshold (keep_tau).");
+  }
+  if (d.dense_columns.count > 0) {
+    say(Count(d.dense_columns, "column", "is", "are") + " nearly dense" + First(d.dense_columns) +
+        ", the longest with " + S(d.max_column_entries) +
+        " entries: that column of a sparse approximate inverse is a large least-squares problem, "
+        "and a "
+        "power of the pattern fills up; use pattern power 1 or a threshold (keep_tau).");
+  }
+  if (d.explicit_zeros > 0) {
+    say(S(d.explicit_zeros) + (d.explicit_zeros == 1 ? " stored entry is" : " stored entries are") +
+        " zero: harmless for the answer, but they cost time and enter the pattern of the "
+        "preconditioner; drop them unless later values fill them.");
+  }
+  if (d.min_abs_value > 0 && d.max_abs_value / d.min_abs_value > kWideRange) {
+    say("The absolute values reach from " + Number(d.min_abs_value) + " to " +
+        Number(d.max_abs_value) +
+        ": unknowns or equations of very different units; scaling rows and columns usually helps, "
+        "and a small residual need not mean a small error.");
+  }
+  if (d.max_abs_value == 0) {
+    say("Every entry is zero: there is nothing to solve.");
+  }
+}
+
+double DenseFrom(const Diagnosis& d) {
+  const double mean = static_cast<double>(d.nnz) / static_cast<double>(d.n);
+  return std::max({64.0, 10 * mean, 0.05 * static_cast<double>(d.n)});
+}
+
 Diagnosis Diagnose(const CscView& a, int threads, const ValueRange* known_range,
                    const int64_t* structural_rank) {
   Diagnosis d;
@@ -528,7 +527,7 @@ Diagnosis Diagnose(const CscView& a, int threads, const ValueRange* known_range,
   d.structural_rank = structural_rank != nullptr && d.explicit_zeros == 0
                           ? *structural_rank
                           : StructuralRank(a, d.explicit_zeros, d.zero_diagonal.count == 0);
-  Explain(largest_relative, d);
+  TellFindings(largest_relative, d);
   return d;
 }
 

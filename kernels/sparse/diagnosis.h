@@ -92,4 +92,11 @@ struct Diagnosis {
 Diagnosis Diagnose(const CscView& a, int threads = 1, const ValueRange* range = nullptr,
                    const int64_t* structural_rank = nullptr);
 
+// For those that diagnose parts of a matrix elsewhere (kernels/mpi):
+// Says in `findings` what the figures mean. `pair_asymmetry`: the largest difference of an entry
+// from its mirror relative to the larger of the two.
+void TellFindings(double pair_asymmetry, Diagnosis& d);
+// Over this many entries a row or column is called dense. Reads n and nnz.
+double DenseFrom(const Diagnosis& d);
+
 }  // namespace spaid::kernels

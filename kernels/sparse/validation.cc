@@ -350,6 +350,10 @@ Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationO
   return Transpose(CscView{rows, canonical->values});
 }
 
+Status CheckPointers(std::span<const int64_t> pointers, int64_t n, int64_t nnz, Layout layout) {
+  return CheckPointers(pointers, n, nnz, {}, layout == Layout::kCsr ? kCsrNames : kCscNames);
+}
+
 Result<bool> CheckRows(const PatternView& rows, const ValidationOptions& options) {
   Status status = CheckDimensions(rows, /*require_square=*/true);
   if (!status.ok()) return status;

@@ -42,6 +42,10 @@ Result<CscMatrix> Canonicalize(CscMatrix input, Layout layout, const ValidationO
 Result<CscMatrix> CanonicalizeBlock(CscMatrix input, Layout layout,
                                     const ValidationOptions& options);
 
+// Checks the n + 1 pointers of a layout for themselves, as Canonicalize does: INVALID_ARGUMENT/
+// BAD_POINTERS.
+Status CheckPointers(std::span<const int64_t> pointers, int64_t n, int64_t nnz, Layout layout);
+
 // Validates the pattern of a square matrix that came by rows (`rows.col_ptr` are row pointers), as
 // Canonicalize does. Returns false where its rows are not sorted, or have duplicates, and
 // options.sort_and_sum takes that. `options.pattern_only` is not read.

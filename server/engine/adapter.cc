@@ -44,6 +44,10 @@ kernels::Diagnosis DiagnosePattern(const kernels::PatternView& pattern, int thre
 }
 
 constexpr char kPreparing[] = "the validation of the matrix";
+constexpr char kLiesOverRanks[] =
+    "The matrix lies over the ranks alone: static SPAI and static FSAI are built there, CG, "
+    "BiCGSTAB "
+    "and GMRES solve there; neither it nor its M is kept on rank 0 or over a restart.";
 
 absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   const kernels::StopReason reason = stop.Poll();
@@ -222,6 +226,36 @@ void EngineAdapter::Describe(const PrepareOptions& options, const kernels::Value
   matrix->created = options_.clock->WallNow();
 }
 
+int64_t EngineAdapter::RanksBytes() const { return ranks_ ? devices_[*ranks_].memory_bytes : 0; }
+
+absl::StatusOr<std::unique_ptr<kernels::RanksInput>> EngineAdapter::BeginOverRanks(
+    std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout,
+    bool sort_and_sum) const {
+  auto input = engine_.Ranks()->BeginInput(pointers, nnz, layout, sort_and_sum);
+  if (input.status().reason() == reason::kDeviceOutOfMemory && DropKept(*ranks_) > 0) {
+    input = engine_.Ranks()->BeginInput(pointers, nnz, layout, sort_and_sum);
+  }
+  if (!input.ok()) return ToAbsl(input.status());
+  return *std::move(input);
+}
+
+absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::PrepareOverRanks(
+    kernels::RanksInput& input, const PrepareOptions& options) const {
+  auto arrived = input.Finish({.stop = options.stop, .progress = nullptr, .threads = 0});
+  if (!arrived.ok()) return ToAbsl(arrived.status());
+  auto matrix = std::make_shared<Matrix>();
+  kernels::Pattern& stand_in = arrived->stand_in;
+  const Digest digest = PatternDigest(stand_in.n_cols, stand_in.col_ptr, stand_in.row_idx);
+  matrix->pattern = std::make_shared<const StoredPattern>(std::move(stand_in), digest);
+  matrix->value_digest = ValueDigest(matrix->values);
+  matrix->over = std::move(arrived->matrix);
+  matrix->diagnosis = std::move(arrived->diagnosis);
+  matrix->diagnosis.findings.emplace_back(kLiesOverRanks);
+  matrix->label = options.label;
+  matrix->created = options_.clock->WallNow();
+  return matrix;
+}
+
 absl::StatusOr<bool> EngineAdapter::CheckRows(const kernels::PatternView& rows,
                                               const PrepareOptions& options) const {
   auto sorted = kernels::CheckRows(rows, {.sort_and_sum = options.sort_and_sum,
@@ -312,7 +346,7 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     ASSIGN_OR_RETURN(asked.near_null, NearNullOf(*pattern, spec.given.as, a.n()));
   }
   ResolvedBuild build;
-  if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
+  if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto && a.over == nullptr) {
     build.spec = spec.spec;
     build.choice.set_reason(
         "AUTO has not yet built on this pattern, and finds out by solves; the figures bound "
@@ -329,7 +363,9 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     build.spec = resolved->spec;
     build.choice.set_reason(resolved->reason);
   }
-  build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto;
+  build.over_ranks = a.over != nullptr;
+  // There is no ladder over ranks.
+  build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto && !build.over_ranks;
   build.choice.set_engine(ToProto(build.spec.engine));
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
   const bool scaled = build.spec.scaling != kernels::ScalingMode::kNone;
@@ -479,7 +515,7 @@ absl::StatusOr<BuiltPreconditioner> EngineAdapter::Build(const std::string& tena
     job.SetPartial(partial);
   }
   kernels::PreconditionerSpec spec = build.spec;
-  if (options_.max_build_bytes > 0) {
+  if (options_.max_build_bytes > 0 && a.over == nullptr) {
     spec.max_nnz = std::max<int64_t>(1, options_.max_build_bytes / kBytesPerEntry);
   }
   const std::string key = PlanKey(DevicesOf(context), tenant, build);

@@ -167,6 +167,16 @@ class EngineAdapter {
                                                         kernels::Array<double> values,
                                                         const PrepareOptions& options) const;
 
+  // Bytes of all ranks, as much of a matrix as may come to them alone; 0: there are no ranks.
+  int64_t RanksBytes() const;
+  // Begins a matrix that comes to the ranks alone. Errors: RanksDevice::BeginInput's.
+  absl::StatusOr<std::unique_ptr<kernels::RanksInput>> BeginOverRanks(
+      std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout,
+      bool sort_and_sum) const;
+  // Ends it: all has been added. Of the options stop and label are read. Errors: Prepare's.
+  absl::StatusOr<std::shared_ptr<Matrix>> PrepareOverRanks(kernels::RanksInput& input,
+                                                           const PrepareOptions& options) const;
+
   // Validates a pattern that came by rows. False: it must be sorted, and may be
   // (options.sort_and_sum). Errors: as Prepare's. O(nnz) unless that is known.
   absl::StatusOr<bool> CheckRows(const kernels::PatternView& rows,

@@ -63,6 +63,8 @@ DeviceCache::DeviceCache(const kernels::Engine& engine, ShareRules shares, const
 DeviceCache::Placed DeviceCache::Place(const std::string& tenant,
                                        const std::shared_ptr<const Matrix>& a,
                                        const kernels::Context& context, double* ms) {
+  // It lies there, as long as there is a handle.
+  if (a->over != nullptr) return engine_.Place(a->csc(), context);
   const auto device = static_cast<size_t>(context.device);
   // A layout is a tenant's own, as plans are.
   const std::string layout =
@@ -88,6 +90,7 @@ DeviceCache::Placed DeviceCache::Place(const std::string& tenant,
                                        const std::shared_ptr<const kernels::Preconditioner>& m,
                                        kernels::Storage storage, const kernels::Context& context,
                                        double* ms) {
+  if (m->form() == kernels::MForm::kOverRanks) return engine_.Place(*m, storage, context);
   const auto device = static_cast<size_t>(context.device);
   const char* const stored = storage == kernels::Storage::kFp32 ? "|fp32" : "";
   // In fp64 in place of the copy that a build of it left.

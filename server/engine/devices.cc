@@ -124,13 +124,15 @@ absl::StatusOr<JoinedRanks> JoinRanks(const std::string& flag, const std::string
   };
   const auto library = kernels::LoadMpi();
   if (!library.ok()) return failed(library.status());
-  auto ranks =
-      (*library)->join({.program = program, .threads = threads, .lost = [](auto& text) {
-                          LogLastWords(absl::StrCat("spaid: [", std::string(reason::kRankLost),
-                                                    "] ", text, "; start the job again"));
-                          FlushLog(kLastWords);
-                          std::_Exit(1);
-                        }});
+  const auto lost = [](const std::string& sentence) {
+    if (!sentence.empty()) {
+      LogLastWords(absl::StrCat("spaid: [", std::string(reason::kRankLost), "] ", sentence,
+                                "; start the job again"));
+      FlushLog(kLastWords);
+    }
+    std::_Exit(1);
+  };
+  auto ranks = (*library)->join({.program = program, .threads = threads, .lost = lost});
   if (!ranks.ok()) return failed(ranks.status());
   if (ranks->device == nullptr) {
     joined.exit_code = ranks->exit_code;

@@ -75,11 +75,15 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   const bool by_auto = parsed.spec.engine == kernels::EngineKind::kAuto;
   if (!parsed.given.handle.empty()) {
     ASSIGN_OR_RETURN(prepared.pattern, parts_.matrices->Load(tenant, parsed.given.handle));
+    if (prepared.pattern->value->over != nullptr) {
+      return MatrixOverRanks("it is no pattern and no vectors of another build; upload these anew")
+          .Field(field);
+    }
   }
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
   std::string why;
   kernels::RungKind rung = kernels::RungKind::kBottom;
-  if (by_auto) {
+  if (by_auto && a.over == nullptr) {
     const kernels::SolveOptions options =
         solve != nullptr ? solve->options : kernels::SolveOptions{.method = kernels::Method::kAuto};
     parsed.spec.method = options.method;
@@ -125,7 +129,6 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   auto build = parts_.adapter->Resolve(parsed, a, pattern, for_estimate, stop);
   if (!build.ok()) return WithFieldPrefix(build.status(), field);
   prepared.build = *std::move(build);
-  prepared.build.by_auto = by_auto;
   prepared.build.rung = rung;
   // Systems that AUTO solves on a GPU with Jacobi it solves there with what it learned, too.
   if (prepared.terms && solve != nullptr &&
@@ -400,6 +403,13 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     nnz_m = m.kernel->nnz();
     form = m.kernel->form();
     for_cg = m.kernel->for_cg();
+    if (form == kernels::MForm::kOverRanks && a.over == nullptr) {
+      return MakeError(
+                 absl::StatusCode::kFailedPrecondition, reason::kMatrixOverRanks,
+                 "the preconditioner lies over the ranks alone, and the matrix does not; solve "
+                 "with one that does, or build another")
+          .Field("header.preconditioner");
+    }
   } else if (request.spec) {
     ASSIGN_OR_RETURN(work->prepared, Prepare(request.tenant, a, *request.spec, "header.spec",
                                              /*for_estimate=*/false, request.stop, &request.solve));
@@ -439,6 +449,12 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
                        a, {.choice = request.solve.null_space, .vectors = request.null_vectors}));
   request.null_vectors = {};
   request.solve.options.null_space = work->null_space.get();
+  if (a.over != nullptr) {
+    form = kernels::MForm::kOverRanks;
+    const std::string_view why = kernels::NotOverRanks(request.solve.options, form);
+    if (!why.empty())
+      return MatrixOverRanks(absl::StrCat(std::string(why), "; ask for what they do"));
+  }
   int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();
   RETURN_IF_ERROR(parts_.adapter->AdmitSolve(a, stored_m, n_rhs, request.solve.options, form));

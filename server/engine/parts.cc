@@ -38,6 +38,9 @@ const kernels::AmgPart* FindPart(const std::vector<kernels::AmgPart>& parts,
 }  // namespace
 
 absl::Status CheckPart(const Preconditioner& m, const v1::DownloadPreconditionerRequest& request) {
+  if (m.kernel->form() == kernels::MForm::kOverRanks) {
+    return MatrixOverRanks("its M does, too, and is not sent; solve with it by its handle");
+  }
   const kernels::AmgHierarchy* hierarchy = m.kernel->hierarchy();
   if (hierarchy == nullptr) {
     if (!request.has_part()) return absl::OkStatus();

@@ -19,6 +19,7 @@ std::string TooLarge(const kernels::BuildEstimate& estimate, const kernels::GpuB
                       estimate.device_bytes_min < estimate.device_bytes ? builds.too_large : "");
 }
 
+constexpr char kLiesThere[] = "the matrix lies there alone";
 constexpr char kRanksFirst[] = "ranks compute what they can (--devices=mpi)";
 // A build over ranks beside one thread's for each of theirs, as measured (docs/decisions/mpi.md):
 // columns that repeat are told apart over ranks, M goes to the owners of its rows and to rank 0.
@@ -76,7 +77,7 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
     placement.why = absl::StrCat(has_cpu ? "cpu: " : "the host of a GPU: ", why);
     return placement;
   };
-  if (ranks_ && options_.ranks_first) {
+  if (ranks_ && (options_.ranks_first || a.over != nullptr)) {
     const std::string_view why = kernels::NotOverRanks(options, form);
     if (!why.empty()) return host(std::string(why));
     const int64_t bytes = kernels::SolveRanksBytes(a.n(), a.nnz(), nnz_m, options);
@@ -85,11 +86,12 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
       return host(
           absl::StrCat("the solve may take ", bytes, " bytes over all ranks, which have ", limit));
     }
-    return {.devices = DeviceBit(*ranks_),
-            .on_gpu = true,
-            .device_bytes = bytes,
-            .why = absl::StrCat(names_[*ranks_], ": ", kRanksFirst),
-            .over_ranks = true};
+    return {
+        .devices = DeviceBit(*ranks_),
+        .on_gpu = true,
+        .device_bytes = bytes,
+        .why = absl::StrCat(names_[*ranks_], ": ", a.over != nullptr ? kLiesThere : kRanksFirst),
+        .over_ranks = true};
   }
   const size_t gpus = devices_.size() - (has_cpu ? 1 : 0) - (ranks_ ? 1 : 0);
   if (gpus == 0) return host("ranks solve where they have built M");
@@ -170,7 +172,7 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
   const int64_t limit = engine_.State(static_cast<int>(slots_[*ranks_].front())).limit_bytes;
   // M comes to rank 0, in pieces; each rank has its part of all else, and columns of others.
   const int64_t bytes = kRanksShare * estimate.host_bytes;
-  if (bytes > limit) return std::nullopt;
+  if (bytes > limit && !build.over_ranks) return std::nullopt;
   const int64_t host_bytes = 2 * estimate.download_bytes + bytes / std::max(1, ranks.index);
   const double sequential_ms = estimate.predicted_ms * threads();
   const double predicted_ms = kRanksOverhead * sequential_ms / std::max(1, ranks.threads) +
@@ -180,7 +182,9 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
       options_.max_build_bytes > 0 && estimate.host_bytes > options_.max_build_bytes;
   const bool gpu = devices_.size() > 2 && estimate.predicted_device_ms > 0;
   std::string why;
-  if (options_.ranks_first) {
+  if (build.over_ranks) {
+    why = kLiesThere;
+  } else if (options_.ranks_first) {
     why = kRanksFirst;
   } else if (too_large_here) {
     why =

@@ -35,6 +35,7 @@ struct ResolvedBuild {
   std::string content_key;  // matrix with values, given matrix, spec: what a result depends on
   bool regrow = false;      // on no cached plan; the one that it leaves is cached
   bool by_auto = false;     // AUTO chose it: a solve may climb on from it
+  bool over_ranks = false;  // of a matrix that lies there alone
   bool for_gpu = false;     // AUTO's, for a solve on a GPU: built there if it can be
   // The rung that it is of (kernels/engine/ladder.h), where AUTO chose it. One that no engine
   // builds alone has spec kNone: the ladder makes what it takes.

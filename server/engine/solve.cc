@@ -95,7 +95,9 @@ int64_t SolveVectors(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
 int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_rhs,
                                       const kernels::SolveOptions& options,
                                       kernels::MForm form) const {
-  const auto n = static_cast<double>(a.n()), nnz = static_cast<double>(a.nnz());
+  // Over ranks what counts here is vectors.
+  const auto n = static_cast<double>(a.n()),
+             nnz = a.over != nullptr ? 0 : static_cast<double>(a.nnz());
   const double bytes = (static_cast<double>(SolveVectors(a, nnz_m, n_rhs, options, form)) +
                         static_cast<double>(n_rhs)) *
                        n * 8;
@@ -104,8 +106,9 @@ int64_t EngineAdapter::SolveHostBytes(const Matrix& a, int64_t nnz_m, int64_t n_
     const auto restart = static_cast<double>(kernels::RestartLength(options, a.n()));
     rotated = 4 * restart * (restart + 10);
   }
-  const double in_fp32 =
-      options.m_storage == kernels::Storage::kFp64 ? 0 : 4 * static_cast<double>(nnz_m);
+  const double in_fp32 = options.m_storage == kernels::Storage::kFp64 || a.over != nullptr
+                             ? 0
+                             : 4 * static_cast<double>(nnz_m);
   // Each thread that lays the rows out counts some of the entries of all of them.
   const int threads = kernels::ResolveThreads(options_.threads);
   const double counters = 4 * n * std::clamp(nnz / n, 1.0, std::max(1.0, double{1} * threads));
@@ -136,6 +139,14 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n
 
 absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> EngineAdapter::FindNullSpace(
     const Matrix& a, const kernels::NullSpaceRequest& request) const {
+  if (a.over != nullptr) {
+    const bool wanted = request.choice == kernels::NullSpaceChoice::kAuto
+                            ? a.diagnosis.constants_in_null_space
+                            : request.choice != kernels::NullSpaceChoice::kNone;
+    if (!wanted) return std::shared_ptr<const kernels::NullSpace>();
+    return MatrixOverRanks("several processes project out no null space; ask for none")
+        .Field("header.null_space");
+  }
   auto space = kernels::MakeNullSpace(a.csc(), a.diagnosis, request);
   if (!space.ok()) return ToAbsl(space.status());
   return *std::move(space);
@@ -176,6 +187,10 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->nnz()) : 0;
   const bool there = SolvesThere(index, *a, m.get(), options);
+  if (!there && a->over != nullptr) {
+    return MatrixOverRanks(
+        "the solve takes more memory than they have; use a shorter restart, or a sparser M");
+  }
   if (!there) on_devices_.EndAhead(*a);
   const bool straight = ladder != nullptr && ladder->straight;
   if (straight) {  // else the first solve looks

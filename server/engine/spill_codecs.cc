@@ -86,6 +86,7 @@ kernels::Diagnosis DiagnosisOf(const v1::Matrix& proto) {
 
 SpillContent EncodeMatrix(const std::string&, const void* value) {
   const auto& matrix = *static_cast<const Matrix*>(value);
+  if (matrix.over != nullptr) return {.in_memory_alone = true, .meta = {}, .blobs = {}};
   const std::shared_ptr<const Matrix> borrowed(std::shared_ptr<void>(), &matrix);
   SpillContent content;
   content.meta = ToProto(Stored<Matrix>{.handle = "", .value = borrowed}, /*findings=*/true)
@@ -140,7 +141,8 @@ absl::StatusOr<SpillValue> DecodeMatrix(const SpillRecord& record, SpillFolder& 
 
 SpillContent EncodePreconditioner(const std::string&, const void* value) {
   const auto& m = *static_cast<const Preconditioner*>(value);
-  if (m.kernel->form() == kernels::MForm::kParts)
+  const kernels::MForm form = m.kernel->form();
+  if (form == kernels::MForm::kParts || form == kernels::MForm::kOverRanks)
     return {.in_memory_alone = true, .meta = {}, .blobs = {}};
   const std::shared_ptr<const Preconditioner> borrowed(std::shared_ptr<void>(), &m);
   const Rest rest{m.nnz_a, static_cast<int64_t>(m.kernel->kind())};

@@ -3,8 +3,10 @@
 #include <cstring>
 #include <span>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/amg/amg.h"
 #include "kernels/sparse/transpose.h"
+#include "server/base/status.h"
 #include "server/engine/convert.h"
 #include "server/engine/spill_codecs.h"
 
@@ -124,6 +126,11 @@ v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
     for (const kernels::AmgPart& part : hierarchy->parts()) *proto.add_parts() = ToProto(part);
   }
   return proto;
+}
+
+ErrorBuilder MatrixOverRanks(const std::string& why) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, reason::kMatrixOverRanks,
+                   absl::StrCat("the matrix lies over the ranks alone: ", why));
 }
 
 }  // namespace spaid::server

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "kernels/engine/engine.h"
+#include "kernels/mpi/ranks_device.h"
 #include "server/base/clock.h"
 #include "server/base/digest.h"
 #include "server/engine/reuse.h"
@@ -90,7 +91,8 @@ class StoredPattern {
   mutable std::atomic<int> values_go_to_{kNowhere};
 };
 
-class ValuesAhead;  // values_ahead.h
+class ErrorBuilder;  // server/base/status.h
+class ValuesAhead;   // values_ahead.h
 
 struct Matrix {
   std::shared_ptr<const StoredPattern> pattern;
@@ -101,12 +103,15 @@ struct Matrix {
   std::string label;
   WallTime created;
   std::shared_ptr<ValuesAhead> ahead;  // what has been sent ahead of `values`; null: nothing
+  // Where it lies over the ranks alone: `pattern` is a stand-in then (kernels/mpi/ranks_device.h),
+  // and there are no values here. Else null.
+  std::shared_ptr<const kernels::OverRanks> over;
 
   kernels::CscView csc() const {
     return {{n(), n(), pattern->csc().col_ptr, pattern->csc().row_idx}, values};
   }
   int64_t n() const { return pattern->n(); }
-  int64_t nnz() const { return pattern->nnz(); }
+  int64_t nnz() const { return over != nullptr ? over->nnz() : pattern->nnz(); }
   int64_t bytes() const { return own_bytes() + pattern->bytes(); }
   int64_t own_bytes() const {  // without the pattern
     return static_cast<int64_t>(values.size() * sizeof(double) + sizeof(Matrix) + label.size());
@@ -165,6 +170,10 @@ struct Preconditioner {
 
 using MatrixStore = HandleStore<Matrix>;
 using PreconditionerStore = HandleStore<Preconditioner>;
+
+// The error of whoever is asked for what ranks do not do with a matrix that lies there alone, or
+// with its M. `why`: "... ; ...", with the cure.
+ErrorBuilder MatrixOverRanks(const std::string& why);
 
 // Convert to the wire's messages, also what is in the spill folder alone. `findings`: with the
 // sentences of the diagnosis (GetMatrix; lists leave them out).

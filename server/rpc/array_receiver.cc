@@ -170,11 +170,12 @@ template <class T>
 absl::Status ArrayReceiver<T>::Add(const ChunkView& chunk, BookBytes book) {
   RETURN_IF_ERROR(Check(chunk));
   const int64_t count = chunk.bytes / (from_float32_ ? 4 : static_cast<int64_t>(sizeof(T)));
-  RETURN_IF_ERROR(MakeRoom(received_ + count, book));
+  if (!passes_) RETURN_IF_ERROR(MakeRoom(received_ + count, book));
   // Into its place at once, and checked there: a chunk that is refused now stands beyond the
   // elements that count as received.
-  if (scatters()) last_.resize(static_cast<size_t>(count));
-  T* const to = scatters() ? last_.data() : data_->data() + received_;
+  const bool aside = scatters() || passes_;
+  if (aside) last_.resize(static_cast<size_t>(count));
+  T* const to = aside ? last_.data() : data_->data() + received_;
   if (chunk.read) RETURN_IF_ERROR(chunk.read(reinterpret_cast<char*>(to)));
   const uint32_t crc =
       from_float32_ ? WidenPieces(chunk, to) : CopyPieces(chunk, reinterpret_cast<char*>(to));
@@ -354,16 +355,9 @@ bool MatrixReceiver::complete() const {
 
 v1::UploadNeed MatrixReceiver::Need() const {
   v1::UploadNeed need;
-  const auto add = [&need](v1::ArrayKind kind, int64_t from, int64_t size) {
-    if (from == size) return;
-    v1::UploadNeed::Range* range = need.add_ranges();
-    range->set_array(kind);
-    range->set_offset(from);
-    range->set_count(size - from);
-  };
-  add(v1::ARRAY_KIND_POINTERS, pointers_.received(), pointers_.size());
-  add(v1::ARRAY_KIND_INDICES, indices_.received(), indices_.size());
-  add(v1::ARRAY_KIND_VALUES, values_.received(), values_.size());
+  AddNeed(pointers_, &need);
+  AddNeed(indices_, &need);
+  AddNeed(values_, &need);
   return need;
 }
 

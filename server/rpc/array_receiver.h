@@ -55,6 +55,8 @@ class ArrayReceiver {
   // the last chunk, in the order in which they came.
   void Scatter(std::span<const int32_t> places) { places_ = places; }
   bool scatters() const { return !places_.empty(); }
+  // From now on elements are not kept: last() are those of the last chunk. Before the first one.
+  void Pass() { passes_ = true; }
   std::span<const T> last() const { return last_; }
   // Returns true once so_far() begins where it always will.
   bool in_place() const { return data_ && static_cast<int64_t>(data_->size()) == size_; }
@@ -64,9 +66,12 @@ class ArrayReceiver {
   absl::Status CheckComplete() const;
   bool complete() const { return received_ == size_; }
   int64_t size() const { return size_; }
+  v1::ArrayKind kind() const { return kind_; }
   int64_t received() const { return received_; }
   // Returns the complete array and leaves this empty.
   kernels::Array<T> Take();
+  // Frees the elements that have come; that they have stays known.
+  void Drop() { data_.reset(); }
 
  private:
   absl::Status Check(const ChunkView& chunk) const;
@@ -80,8 +85,19 @@ class ArrayReceiver {
   bool committed_ = false;  // all of data_, from the first
   std::shared_ptr<kernels::Array<T>> data_;
   std::span<const int32_t> places_;
+  bool passes_ = false;
   std::vector<T> last_;
 };
+
+// Adds what is still missing of an array.
+template <class T>
+void AddNeed(const ArrayReceiver<T>& array, v1::UploadNeed* need) {
+  if (array.complete()) return;
+  v1::UploadNeed::Range* range = need->add_ranges();
+  range->set_array(array.kind());
+  range->set_offset(array.received());
+  range->set_count(array.size() - array.received());
+}
 
 // Receives the arrays of one matrix. Thread-compatible, except LookAtNew.
 class MatrixReceiver {

@@ -165,9 +165,22 @@ absl::StatusOr<FoundOfMatrix> FindOfMatrix(Backend* backend, const std::string& 
   return found;
 }
 
+bool MatrixInput::GoesOverRanks(const Backend& backend, const v1::MatrixHeader& header) {
+  const int64_t most =
+      std::min(backend.options().max_matrix_bytes, backend.options().matrix_store_bytes);
+  return backend.adapter().RanksBytes() > 0 && !header.pattern_only() &&
+         (header.nnz() > most / 12 || PromisedBytes(header) > most);
+}
+
 absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& header,
                                 std::string_view field) {
   const int64_t store = backend.options().matrix_store_bytes;
+  if (header.n() > 0 && header.nnz() >= 0 && GoesOverRanks(backend, header)) {
+    RETURN_IF_ERROR(CheckMatrixHeader(header, field, backend.adapter().RanksBytes()));
+    if (header.same_pattern_as().empty()) return absl::OkStatus();
+    return MatrixOverRanks("its pattern is not shared with another matrix; send all of it")
+        .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".same_pattern_as"));
+  }
   RETURN_IF_ERROR(
       CheckMatrixHeader(header, field, std::min(backend.options().max_matrix_bytes, store)));
   // By rows, sorted, a matrix takes less, if its values come behind the pattern.
@@ -194,7 +207,10 @@ absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(Backend* backend
                                                                 std::string_view field,
                                                                 KnownPattern known) {
   RETURN_IF_ERROR(Check(*backend, header, field));
-  const int64_t bytes = known.pattern ? 8 * header.nnz() : PromisedBytes(header);
+  const bool over_ranks = GoesOverRanks(*backend, header);
+  const int64_t bytes = over_ranks      ? SpreadReceiver::Bytes(header)
+                        : known.pattern ? 8 * header.nnz()
+                                        : PromisedBytes(header);
   ASSIGN_OR_RETURN(Reservation reservation, backend->matrices().Reserve(tenant, bytes));
   return std::shared_ptr<MatrixInput>(
       new MatrixInput(backend, tenant, header, field, std::move(reservation), std::move(known)));
@@ -207,6 +223,9 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixH
       header_(header),
       field_(field),
       reservation_(std::move(reservation)),
+      spread_(GoesOverRanks(*backend, header_)
+                  ? std::make_unique<SpreadReceiver>(backend->adapter(), header_)
+                  : nullptr),
       receiver_(header_, std::move(known)),
       look_aside_(backend->look_aside(/*sender_idle=*/false)),
       may_send_ahead_(receiver_.known().pattern != nullptr && receiver_.known().places == nullptr) {
@@ -216,6 +235,9 @@ void MatrixInput::SenderIsIdle() { look_aside_ = backend_->look_aside(/*sender_i
 
 absl::Status MatrixInput::Add(const ChunkView& chunk, std::shared_ptr<void> stream) {
   backend_->metrics().BytesReceived(chunk.bytes);
+  if (spread_ != nullptr) {
+    return spread_->Add(chunk, [this](int64_t bytes) { return reservation_.Arrive(bytes); });
+  }
   RETURN_IF_ERROR(
       receiver_.Add(chunk, [this](int64_t bytes) { return reservation_.Arrive(bytes); }));
   if (look_aside_) {
@@ -276,6 +298,7 @@ std::shared_ptr<const StoredPattern> MatrixInput::Shared(
 }
 
 absl::Status MatrixInput::Turn(kernels::StopToken stop) {
+  if (spread_ != nullptr) return spread_->Flush();
   const ArrayFacts arrived = receiver_.Look();
   const PrepareOptions options = Options(arrived, std::move(stop));
   ASSIGN_OR_RETURN(const bool sorted, backend_->adapter().CheckRows(receiver_.rows(), options));
@@ -310,6 +333,15 @@ absl::Status MatrixInput::CheckDigests(const Matrix& matrix, const ArrayFacts& a
 }
 
 absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
+  if (spread_ != nullptr) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> there,
+                     spread_->Finish(Options({}, std::move(stop))));
+    const int64_t own_bytes = there->bytes();
+    // By a key that no other content has: what the ranks have cannot be compared.
+    const std::string key = there->ContentKey();
+    return backend_->matrices().Put(tenant_, std::move(there), own_bytes, key,
+                                    std::move(reservation_));
+  }
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
   KnownPattern known = receiver_.known();
   const bool turned = known.pattern != nullptr;

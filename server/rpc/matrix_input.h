@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "server/engine/stored_types.h"
 #include "server/rpc/array_receiver.h"
+#include "server/rpc/spread_receiver.h"
 #include "spaid/v1/matrix.pb.h"
 
 namespace spaid::server {
@@ -94,18 +95,29 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   // Appends a chunk. `stream` is kept alive while any of this input is still being looked at.
   // Errors: MatrixReceiver::Add's; STORE_FULL.
   absl::Status Add(const ChunkView& chunk, std::shared_ptr<void> stream);
+  // Whether it goes to the ranks alone: it is too large for this host's store.
+  bool over_ranks() const { return spread_ != nullptr; }
   // Tells if after this chunk Turn may have to run before the next one comes; and if it has to.
-  bool MayTurnAfter(const ChunkView& chunk) const { return receiver_.MayEndRows(chunk); }
-  bool turns() const { return !in_order_ && receiver_.rows_complete(); }
-  // Validates and turns a pattern that came by rows. O(nnz) time; ends early at a stop. Errors:
-  // EngineAdapter::CheckRows, TurnRows; STORE_FULL.
+  bool MayTurnAfter(const ChunkView& chunk) const {
+    return spread_ != nullptr ? spread_->full(chunk.bytes) : receiver_.MayEndRows(chunk);
+  }
+  bool turns() const {
+    return spread_ != nullptr ? spread_->full() : !in_order_ && receiver_.rows_complete();
+  }
+  // Validates and turns a pattern that came by rows; or passes on to the ranks what has come.
+  // O(nnz) time; ends early at a stop. Errors: EngineAdapter::CheckRows, TurnRows; STORE_FULL; the
+  // ranks'.
   absl::Status Turn(kernels::StopToken stop);
   // The arrays are in memory that the client shares: it takes no core meanwhile, and one is enough
   // for the copy, so a second one looks.
   void SenderIsIdle();
-  absl::Status CheckComplete() const { return receiver_.CheckComplete(); }
-  v1::UploadNeed Need() const { return receiver_.Need(); }
-  int64_t bytes_up() const { return receiver_.bytes_up(); }
+  absl::Status CheckComplete() const {
+    return spread_ != nullptr ? spread_->CheckComplete() : receiver_.CheckComplete();
+  }
+  v1::UploadNeed Need() const { return spread_ != nullptr ? spread_->Need() : receiver_.Need(); }
+  int64_t bytes_up() const {
+    return spread_ != nullptr ? spread_->bytes_up() : receiver_.bytes_up();
+  }
 
   // Makes a stored matrix of the complete input and leaves this empty. O(nnz) time; ends early at a
   // stop. Errors: EngineAdapter::Prepare's, INVALID_ARGUMENT/DIGEST_MISMATCH, the store's.
@@ -114,6 +126,8 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
  private:
   MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
               std::string_view field, Reservation reservation, KnownPattern known);
+  // Whether a matrix goes to the ranks alone.
+  static bool GoesOverRanks(const Backend& backend, const v1::MatrixHeader& header);
   void LookAside(std::shared_ptr<void> stream);
   // Has looks send values ahead, if they come by columns to a pattern that is here.
   void SendAhead();
@@ -129,6 +143,7 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   const v1::MatrixHeader header_;
   const std::string field_;
   Reservation reservation_;
+  std::unique_ptr<SpreadReceiver> spread_;  // in place of receiver_; null: it stays here
   MatrixReceiver receiver_;
   bool in_order_ = false;   // by rows, and not sorted: values are stored as they come
   int64_t work_bytes_ = 0;  // booked beside the arrays

@@ -83,6 +83,10 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (input_ == nullptr) {
       return UnexpectedMessage("a segment before the header (or before `need`)");
     }
+    if (input_ != nullptr && input_->over_ranks()) {
+      return MatrixOverRanks("it does not come by shared memory; send its arrays in chunks")
+          .Field("segment");
+    }
     ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
                      backend_->segments().Read(tenant_, segment, header_.value_type()));
     backend_->metrics().SegmentBytes("read", segment.bytes());

@@ -75,6 +75,10 @@ class BuildStream final
   absl::Status CheckComplete() override { return absl::OkStatus(); }
 
   absl::StatusOr<Started> Submit() override {
+    if (stream_result_ && matrix_->value->over != nullptr) {
+      return MatrixOverRanks("its M will, too, and is not sent; leave stream_result unset")
+          .Field("header.stream_result");
+    }
     ASSIGN_OR_RETURN(auto ticket, backend_->job_factory().StartBuild({.tenant = tenant(),
                                                                       .matrix = *matrix_,
                                                                       .spec = spec_,

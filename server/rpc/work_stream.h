@@ -243,6 +243,10 @@ class WorkStream : public BidiStream<Request, Response> {
   absl::Status Segment(const v1::ArraySegment& segment) {
     if (!got_header_) return UnexpectedMessage("a segment before the header");
     if (begun_) return UnexpectedMessage("a segment after the last array was complete");
+    if (input_ != nullptr && input_->over_ranks()) {
+      return MatrixOverRanks("it does not come by shared memory; send its arrays in chunks")
+          .Field("segment");
+    }
     ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
                      backend_->segments().Read(tenant_, segment, value_type_));
     backend_->metrics().SegmentBytes("read", segment.bytes());

@@ -33,6 +33,7 @@ class OneProcess final : public RanksDevice {
     explicit Lies(OneProcess& device) : of(device) { ++of.alive; }
     ~Lies() override { --of.alive; }
     int64_t bytes() const override { return 1000; }
+    int64_t nnz() const override { return matrix.nnz(); }
 
     OneProcess& of;
     CscMatrix matrix;  // A, M, or G by columns
@@ -52,7 +53,20 @@ class OneProcess final : public RanksDevice {
     ++probes;
     return {};
   }
+  Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t>, int64_t, Layout,
+                                                 bool) override {
+    return Status(StatusCode::kInternal, "INTERNAL", "nothing comes piece by piece here");
+  }
+  // A matrix that lies here alone, by the stand-in of that number.
+  CscView StandIn(const CscMatrix& matrix) {
+    alone_ = std::make_shared<Lies>(*this);
+    alone_->matrix = matrix;
+    number_ = {7};
+    return {{matrix.n_rows, matrix.n_cols, number_, {}}, {}};
+  }
+  void Forget() { alone_.reset(); }
   Made SpreadMatrix(const CscView& a, const Context&) override {
+    if (IsStandIn(a)) return Made(alone_);
     ++spreads;
     return Lay(a, false);
   }
@@ -78,7 +92,7 @@ class OneProcess final : public RanksDevice {
     auto lies = std::make_shared<Lies>(*this);
     lies->matrix = m->m;
     built.there = std::move(lies);
-    built.m = std::move(m->m);
+    if (&a != alone_.get()) built.m = std::move(m->m);
     built.quality = std::move(m->quality);
     built.gather_ms = 7;
     return built;
@@ -92,7 +106,7 @@ class OneProcess final : public RanksDevice {
     lies->matrix = *Transpose(g->g_rows, context);
     lies->factor = true;
     built.there = std::move(lies);
-    built.m = std::move(g->g_rows);
+    if (&a != alone_.get()) built.m = std::move(g->g_rows);
     built.fsai = std::move(g->quality);
     return built;
   }
@@ -115,6 +129,8 @@ class OneProcess final : public RanksDevice {
   int alive = 0, probes = 0, spreads = 0, spreads_of_m = 0, plans = 0, solves = 0;
 
  private:
+  std::shared_ptr<Lies> alone_;
+  Array<int64_t> number_;
   static const Lies& Of(const OverRanks& over) { return static_cast<const Lies&>(over); }
   Made Lay(const CscView& matrix, bool factor) {
     auto lies = std::make_shared<Lies>(*this);
@@ -235,6 +251,59 @@ TEST_F(Ranks, EnginesThatTheyDoNotBuildAreRank0s) {
   EXPECT_EQ(ranks_->spreads_of_m, 2);
 }
 
+TEST_F(Ranks, AMatrixThatLiesThereAloneIsBuiltForAndSolvedThere) {
+  const CscView a = ranks_->StandIn(a_);
+  Diagnosis diagnosis = Diagnose(a_, 1);
+  PreconditionerSpec spec = Spec(EngineKind::kAuto);
+  const auto resolved = engine_->Resolve(spec, a, diagnosis, nullptr, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status().message();
+  EXPECT_EQ(resolved->spec.engine, EngineKind::kFsai);
+  diagnosis.numerically_symmetric = false;
+  EXPECT_EQ(engine_->Resolve(spec, a, diagnosis, nullptr, {})->spec.engine,
+            EngineKind::kStaticSpai);
+  Context there;
+  there.device = 1;
+  const auto guess = engine_->Estimate(resolved->spec, a, nullptr, there);
+  ASSERT_TRUE(guess.ok()) << guess.status().message();
+  EXPECT_GT(guess->predicted_ms, 0);
+  const auto plan = engine_->MakePlan(resolved->spec, a, nullptr, there);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto built = (*plan)->Build(resolved->spec, a, there);
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  const Preconditioner& m = *built->preconditioner;
+  EXPECT_EQ(m.form(), MForm::kOverRanks);
+  EXPECT_EQ(m.matrix().n_cols, a_.n_cols);
+  EXPECT_EQ(m.matrix().nnz(), 0);
+  EXPECT_EQ(m.nnz(), (a_.nnz() + a_.n_cols) / 2) << "of G, there";
+  m.DropDeviceCopy();  // which is none: nobody could make it again
+  const auto a_there = engine_->Place(a, there);
+  ASSERT_TRUE(a_there.ok());
+  const PlaceM place_m = [&](Storage storage) { return engine_->Place(m, storage, there); };
+  const std::vector<double> b(static_cast<size_t>(a_.n_cols), 1.0);
+  SolveOptions options;
+  options.method = Method::kCg;
+  const auto solved = engine_->SolveOnDevice(a, **a_there, &m, place_m, b, {}, options, there);
+  ASSERT_TRUE(solved.ok()) << solved.status().message();
+  EXPECT_EQ(solved->rhs.at(0).outcome, Outcome::kConverged);
+
+  // Rank 0 has nothing of it.
+  const auto expect_refused = [](const Status& status) {
+    EXPECT_EQ(status.reason(), "MATRIX_OVER_RANKS") << status.message();
+  };
+  expect_refused(engine_->MakePlan(resolved->spec, a, nullptr, {}).status());
+  expect_refused(engine_->MakePlan(Spec(EngineKind::kJacobi), a, nullptr, there).status());
+  expect_refused(engine_->Solve(a, nullptr, b, {}, options, {}).status());
+  expect_refused(engine_->Solve(a_, &m, b, {}, options, {}).status());
+  expect_refused(engine_->Resolve(Spec(EngineKind::kAmg), a, diagnosis, nullptr, {}).status());
+  expect_refused(engine_->Estimate(Spec(EngineKind::kAuto), a, nullptr, there).status());
+  spec = Spec(EngineKind::kStaticSpai);
+  spec.static_spai.pattern.row_match = true;
+  expect_refused(engine_->Resolve(spec, a, diagnosis, nullptr, {}).status());
+  const PatternView user = a_.pattern();
+  expect_refused(engine_->Resolve(Spec(EngineKind::kFsai), a, diagnosis, &user, {}).status());
+  ranks_->Forget();
+}
+
 TEST_F(Ranks, RefuseWhatTheyDoNotDo) {
   const BuildResult built = BuiltOn(Spec(EngineKind::kStaticSpai), 1);
   Context context;
@@ -251,9 +320,10 @@ TEST_F(Ranks, RefuseWhatTheyDoNotDo) {
         ->SolveOnDevice(a_, **a_there, built.preconditioner.get(), place_m, b, {}, options, context)
         .status();
   };
+  // Rank 0 stores M in fp32, and solves, where that is asked for.
   options.m_storage = Storage::kFp32;
-  EXPECT_EQ(solve().reason(), "BAD_PRECONDITIONER_STORAGE");
-  EXPECT_EQ(solve().field(), "preconditioner_storage");
+  EXPECT_TRUE(solve().ok()) << solve().message();
+  EXPECT_EQ(ranks_->solves, 0);
   options.m_storage = Storage::kAuto;
   options.method = Method::kCg;  // static SPAI's M is not for it
   EXPECT_EQ(solve().reason(), "PRECONDITIONER_NOT_SPD");

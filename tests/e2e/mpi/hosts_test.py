@@ -1,0 +1,152 @@
+"""Two hosts, and the network between them fails.
+
+A host is a network namespace with a name of its own, so this takes root. Skipped where it cannot be had.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+
+import job
+import matrices
+
+# What mpiexec calls to start its helper on a host: AGENT [options] HOST COMMAND...
+AGENT = """#!/bin/sh
+while :; do case "$1" in -*) shift;; *) break;; esac; done
+case "$1" in
+  {addresses[0]}) ns={spaces[0]} name={names[0]};;
+  {addresses[1]}) ns={spaces[1]} name={names[1]};;
+  *) echo "no host $1" >&2; exit 1;;
+esac
+shift
+exec ip netns exec "$ns" unshare --uts sh -c "hostname $name; $*"
+"""
+def run(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=job.LIMIT)
+
+
+def missing():
+    """Why there cannot be two hosts here; '' where there can."""
+    if os.geteuid() != 0:
+        return 'not root'
+    for tool in ('ip', 'unshare'):
+        if shutil.which(tool) is None:
+            return f'no {tool} (Debian: iproute2, util-linux)'
+    if not re.search('Open MPI|OpenRTE', run(job.MPIEXEC, '--version').stdout):
+        return 'another MPI than Open MPI, which is told how to start its helpers'
+    probe = f'spaid-{uuid.uuid4().hex[:8]}'
+    made = run('ip', 'netns', 'add', probe)
+    if made.returncode != 0:
+        return f'no network namespaces: {made.stderr.strip()}'
+    try:
+        link = run('ip', '-n', probe, 'link', 'add', 'v0', 'type', 'veth', 'peer', 'name', 'v1')
+        return f'no pairs of virtual interfaces: {link.stderr.strip()}' if link.returncode != 0 else ''
+    finally:
+        run('ip', 'netns', 'del', probe)
+
+
+class Hosts(job.TestCase):
+    names = ('spaid-east', 'spaid-west')
+    addresses = ('10.77.0.1', '10.77.0.2')
+
+    def setUp(self):
+        super().setUp()
+        own = uuid.uuid4().hex[:6]
+        self.spaces = [f'spaid-{own}-{side}' for side in 'ab']
+        for space in self.spaces:
+            self.assertEqual(run('ip', 'netns', 'add', space).returncode, 0)
+            self.addCleanup(run, 'ip', 'netns', 'del', space)
+        pair = run('ip', 'link', 'add', 'link0', 'netns', self.spaces[0], 'type', 'veth', 'peer', 'name', 'link0',
+                   'netns', self.spaces[1])
+        self.assertEqual(pair.returncode, 0, pair.stderr)
+        self.delayed = True
+        for space, address in zip(self.spaces, self.addresses):
+            for words in (['addr', 'add', f'{address}/24', 'dev', 'link0'], ['link', 'set', 'lo', 'up'],
+                          ['link', 'set', 'link0', 'up']):
+                done = run('ip', '-n', space, *words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+            delay = run('tc', '-n', space, 'qdisc', 'add', 'dev', 'link0', 'root', 'netem', 'delay', '1ms') \
+                if shutil.which('tc') else None
+            self.delayed = self.delayed and delay is not None and delay.returncode == 0
+        print('1 ms from host to host' if self.delayed else 'no netem here: without a delay', flush=True)
+        self.agent = self.folder / 'agent'
+        self.agent.write_text(AGENT.format(addresses=self.addresses, spaces=self.spaces, names=self.names))
+        self.agent.chmod(0o755)
+
+    def command(self):
+        net = '.'.join(self.addresses[0].split('.')[:3]) + '.0/24'
+        mca = {'plm_rsh_agent': self.agent, 'oob_tcp_if_include': net, 'btl_tcp_if_include': net,
+               'btl': 'self,tcp', 'plm': 'rsh'}
+        words = [job.MPIEXEC, *(word for name, value in mca.items() for word in ('--mca', name, str(value))),
+                 '-x', job.MARK, '--host', ','.join(f'{address}:1' for address in self.addresses), '-n', '2']
+        return ['ip', 'netns', 'exec', self.spaces[0], 'unshare', '--uts', 'sh', '-c',
+                f'hostname {self.names[0]}; exec "$@"', 'sh', *words]
+
+    def begin(self, daemon, *words, **more):
+        """Clients are on the first host."""
+        inside = [job.SPAIDCTL, '--json', '-q', f'--address={daemon.address}', *map(str, words)]
+        started = subprocess.Popen(['ip', 'netns', 'exec', self.spaces[0], *inside], text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.folder, **more)
+        self.addCleanup(started.communicate)
+        self.addCleanup(lambda: started.poll() is None and started.kill())
+        return started
+
+    def spaids(self, daemon):
+        """{pid of a process of the daemon itself: its host}."""
+        there = {}
+        for pid, program in daemon.processes().items():
+            if program == os.path.basename(job.DAEMON):
+                own = os.stat(f'/proc/{pid}/ns/net').st_ino
+                there[pid] = next(space for space in self.spaces
+                                  if os.stat(f'/run/netns/{space}').st_ino == own)
+        return there
+
+    def test_a_cable_is_pulled(self):
+        daemon = self.start_to_fail(2, command=self.command())
+        self.assertEqual(sorted(self.spaids(daemon).values()), sorted(self.spaces))
+        hosts = re.findall(r'\brank rank=(\d) host=(\S+)', daemon.text())
+        self.assertEqual(hosts, [('0', self.names[0]), ('1', self.names[1])])
+        ranks = next(device for device in self.ctl(daemon, 'info')['devices'] if device['name'] == 'mpi:2')
+        self.assertEqual(ranks['model'], '2 ranks on 2 hosts')
+
+        general = self.file('irregular', matrices.irregular())
+        m = self.ctl(daemon, 'build', general, '--engine=static-spai', '--pattern-power=2')
+        told = self.ctl(daemon, 'solve', general, f'--preconditioner={m["preconditioner"]}', '--method=gmres')
+        self.assertEqual((m['device'], told['device'], told['outcome']), ('mpi:2', 'mpi:2', 'CONVERGED'))
+
+        chain = self.file('chain', matrices.chain(100_000))
+        client = self.begin(daemon, 'solve', chain, '--engine=none', '--method=cg', '--rtol=1e-300',
+                            '--max-iterations=2000000000')
+        self.running(daemon, 'solve')
+        down = run('ip', '-n', self.spaces[0], 'link', 'set', 'link0', 'down')
+        self.assertEqual(down.returncode, 0, down.stderr)
+        pulled = time.monotonic()
+        told = self.finish(client, status=1, seconds=45)
+        print(f'the client was told after {time.monotonic() - pulled:.1f} s', flush=True)
+        self.assertEqual(told['error']['code'], 'UNAVAILABLE', told)
+        while self.spaids(daemon):
+            self.assertLess(time.monotonic() - pulled, 45, self.spaids(daemon))
+            time.sleep(0.05)
+        print(f'no daemon left after {time.monotonic() - pulled:.1f} s', flush=True)
+        # Open MPI's own processes wait for each other for many minutes (oob_tcp_keepalive_* change nothing).
+        try:
+            status = daemon.process.wait(timeout=5)
+            print(f'mpiexec ended with {status} after {time.monotonic() - pulled:.1f} s', flush=True)
+            self.assertNotEqual(status, 0)
+        except subprocess.TimeoutExpired:
+            print(f'still there of Open MPI: {sorted(daemon.processes().values())}', flush=True)
+        words = daemon.sentences()
+        self.assertEqual(words[:1], [f'spaid: [RANK_LOST] rank 1 on {self.names[1]} has been silent for 15 s; '
+                                     'start the job again'], daemon.text())
+
+
+if __name__ == '__main__':
+    why = missing()
+    if why:
+        print(f'skipped: {why}')
+        sys.exit(77)
+    job.main()
