@@ -364,8 +364,7 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
     build.choice.set_reason(resolved->reason);
   }
   build.over_ranks = a.over != nullptr;
-  // There is no ladder over ranks.
-  build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto && !build.over_ranks;
+  build.by_auto = spec.spec.engine == kernels::EngineKind::kAuto;
   build.choice.set_engine(ToProto(build.spec.engine));
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
   const bool scaled = build.spec.scaling != kernels::ScalingMode::kNone;

@@ -129,6 +129,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   auto build = parts_.adapter->Resolve(parsed, a, pattern, for_estimate, stop);
   if (!build.ok()) return WithFieldPrefix(build.status(), field);
   prepared.build = *std::move(build);
+  prepared.build.by_auto = by_auto && a.over == nullptr;  // there is no ladder over ranks
   prepared.build.rung = rung;
   // Systems that AUTO solves on a GPU with Jacobi it solves there with what it learned, too.
   if (prepared.terms && solve != nullptr &&

@@ -25,9 +25,7 @@ SpreadReceiver::SpreadReceiver(const EngineAdapter& adapter, const v1::MatrixHea
   values_.Pass();
 }
 
-int64_t SpreadReceiver::Bytes(const v1::MatrixHeader& header) {
-  return 8 * (header.n() + 1);
-}
+int64_t SpreadReceiver::Bytes(const v1::MatrixHeader& header) { return 8 * (header.n() + 1); }
 
 absl::Status SpreadReceiver::Add(const ChunkView& chunk, BookBytes book) {
   const auto come = [&]<class T>(ArrayReceiver<T>& array, std::vector<T>& fresh) -> absl::Status {

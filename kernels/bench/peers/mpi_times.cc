@@ -147,9 +147,10 @@ int IterationsOf(KSP ksp, Vec b, Vec x) {
 void Measure(const std::string& name, const CscMatrix& whole, int rounds, int iterations) {
   const Context one{.threads = 1};
   const CscView view = whole;
-  const bool first = mpi::RankOf(PETSC_COMM_WORLD) == 0;
+  int rank = 0;
+  MPI_Comm_rank(PETSC_COMM_WORLD, &rank);
   const mpi::SpreadMatrix a =
-      Must(mpi::SpreadWhole(PETSC_COMM_WORLD, first ? &view : nullptr, one));
+      Must(mpi::SpreadWhole(PETSC_COMM_WORLD, rank == 0 ? &view : nullptr, one));
   Mat rows = a.rows.get();
   Vec b = nullptr, x = nullptr;
   Must(MatCreateVecs(rows, &x, &b));
