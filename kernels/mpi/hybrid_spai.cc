@@ -219,67 +219,87 @@ Result<HybridSpaiPlan> MakePlan(const SpreadMatrix& a, const SpreadPattern* user
   return HybridSpaiPlan(std::move(state));
 }
 
-// An entry of M on its way to the rank that owns its row.
-struct Entry {
-  int32_t row, column;
-  double value;
+// Columns of M, cut to the rows of one rank, on their way there.
+struct Cut {
+  Array<int32_t> columns, lengths, rows;  // rows of all columns, one after the other
+  Array<double> values;
 };
 
 // M by rows: entries go to the owners of their rows, each as it is, to the sign of a zero.
 Status MakeM(const SpreadMatrix& a, const Array<int32_t>& here, const CscMatrix& columns,
              MatOwner& m) {
-  std::vector<Array<Entry>> to(a.begin.size() - 1);
+  const size_t ranks = a.begin.size() - 1;
+  std::vector<Array<int32_t>> columns_to(ranks), lengths_to(ranks), rows_to(ranks);
+  std::vector<Array<double>> values_to(ranks);
   Status status = Locally(a.comm, kBuild, [&]() -> Status {
-    Array<int32_t> owner(columns.row_idx.size());
-    Array<int64_t> counts;
-    counts.assign(to.size(), 0);
+    const auto own = static_cast<size_t>(RankOf(a.comm));  // gets most of them
+    rows_to[own].reserve(columns.row_idx.size());
+    values_to[own].reserve(columns.values.size());
     for (size_t i = 0; i < here.size(); ++i) {
       size_t r = 0;  // rows ascend
-      for (int64_t p = columns.col_ptr[i]; p < columns.col_ptr[i + 1]; ++p) {
+      for (int64_t p = columns.col_ptr[i]; p < columns.col_ptr[i + 1];) {
         while (columns.row_idx[Z(p)] >= a.begin[r + 1]) ++r;
-        owner[Z(p)] = static_cast<int32_t>(r);
-        ++counts[r];
-      }
-    }
-    for (size_t r = 0; r < to.size(); ++r) to[r].resize(Z(std::exchange(counts[r], 0)));
-    for (size_t i = 0; i < here.size(); ++i) {
-      for (int64_t p = columns.col_ptr[i]; p < columns.col_ptr[i + 1]; ++p) {
-        const auto r = Z(owner[Z(p)]);
-        to[r][Z(counts[r]++)] = {columns.row_idx[Z(p)], here[i], columns.values[Z(p)]};
+        const auto first = columns.row_idx.begin() + p;
+        const auto last = std::lower_bound(first, columns.row_idx.begin() + columns.col_ptr[i + 1],
+                                           a.begin[r + 1]);
+        const auto count = static_cast<int64_t>(last - first);
+        columns_to[r].push_back(here[i]);
+        lengths_to[r].push_back(static_cast<int32_t>(count));
+        rows_to[r].insert(rows_to[r].end(), first, last);
+        const auto values = columns.values.begin() + p;
+        values_to[r].insert(values_to[r].end(), values, values + count);
+        p += count;
       }
     }
     return {};
   });
   if (!status.ok()) return status;
-  const std::vector<Array<Entry>> from = Exchange(a.comm, std::move(to));
+  std::vector<Cut> from(ranks);
+  const auto exchange = [&]<class T>(std::vector<Array<T>> to, Array<T> Cut::*what) {
+    std::vector<Array<T>> come = Exchange(a.comm, std::move(to));
+    for (size_t r = 0; r < ranks; ++r) from[r].*what = std::move(come[r]);
+  };
+  exchange(std::move(columns_to), &Cut::columns);
+  exchange(std::move(lengths_to), &Cut::lengths);
+  exchange(std::move(rows_to), &Cut::rows);
+  exchange(std::move(values_to), &Cut::values);
   const IndexRange own = a.own();
   CscMatrix rows;
   status = Locally(a.comm, kBuild, [&]() -> Status {
-    rows.n_rows = own.size();
-    rows.n_cols = a.n;
+    rows.n_rows = a.n;
+    rows.n_cols = own.size();
     rows.col_ptr.assign(Z(own.size() + 1), 0);
-    for (const Array<Entry>& entries : from) {
-      for (const Entry& entry : entries) ++rows.col_ptr[Z(entry.row - own.begin) + 1];
+    for (const Cut& cut : from) {
+      for (const int32_t i : cut.rows) ++rows.col_ptr[Z(i - own.begin) + 1];
     }
     for (size_t i = 1; i < rows.col_ptr.size(); ++i) rows.col_ptr[i] += rows.col_ptr[i - 1];
     rows.row_idx.resize(Z(rows.col_ptr.back()));
     rows.values.resize(rows.row_idx.size());
     Array<int64_t> next(rows.col_ptr.begin(), rows.col_ptr.end() - 1);
-    for (const Array<Entry>& entries : from) {
-      for (const Entry& entry : entries) {
-        const auto at = Z(next[Z(entry.row - own.begin)]++);
-        rows.row_idx[at] = entry.column;
-        rows.values[at] = entry.value;
+    // Columns of M in their order, each of one rank: so those of a row come in order, too.
+    std::vector<size_t> column(ranks, 0), entry(ranks, 0);
+    for (;;) {
+      size_t first = ranks;
+      for (size_t r = 0; r < ranks; ++r) {
+        if (column[r] == from[r].columns.size()) continue;
+        if (first == ranks || from[r].columns[column[r]] < from[first].columns[column[first]]) {
+          first = r;
+        }
+      }
+      if (first == ranks) break;
+      const Cut& cut = from[first];
+      const int32_t k = cut.columns[column[first]];
+      const size_t end = entry[first] + Z(cut.lengths[column[first]++]);
+      for (size_t& e = entry[first]; e < end; ++e) {
+        const auto at = Z(next[Z(cut.rows[e] - own.begin)]++);
+        rows.row_idx[at] = k;
+        rows.values[at] = cut.values[e];
       }
     }
-    Result<CscMatrix> sorted =
-        CanonicalizeBlock(std::move(rows), Layout::kCsr, {.sort_and_sum = true});
-    if (!sorted.ok()) return sorted.status();
-    rows = *std::move(sorted);
     return {};
   });
   if (!status.ok()) return status;
-  m = MakeRows(a.comm, {{a.n, own.size(), rows.col_ptr, rows.row_idx}, rows.values});
+  m = MakeRows(a.comm, rows);
   return {};
 }
 

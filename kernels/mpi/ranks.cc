@@ -16,8 +16,13 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Between two looks at the other ranks: a short work ends soon, a long one is not disturbed.
-constexpr microseconds kFirstPause{200}, kLongestPause{10'000};
+// The pause before the next look at the other ranks: a sixteenth of what it took so far, so that a
+// short work ends soon, and a long one is not disturbed.
+microseconds NextPause(std::chrono::steady_clock::time_point since) {
+  constexpr microseconds kFirst{100}, kLongest{10'000};
+  const auto so_far = std::chrono::steady_clock::now() - since;
+  return std::clamp(std::chrono::duration_cast<microseconds>(so_far / 16), kFirst, kLongest);
+}
 
 void Tell(MPI_Comm comm, int from, std::string& text) {
   auto size = static_cast<int64_t>(text.size());
@@ -48,11 +53,12 @@ std::array<int64_t, kCount> SumQuietly(MPI_Comm comm, const std::array<int64_t, 
   MPI_Request request;
   Must(MPI_Iallreduce(values.data(), sums.data(), static_cast<int>(kCount), MPI_INT64_T, MPI_SUM,
                       comm, &request));
-  for (microseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  const auto since = std::chrono::steady_clock::now();
+  for (;;) {
     int over = 0;
     Must(MPI_Test(&request, &over, MPI_STATUS_IGNORE));
     if (over) return sums;
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_for(NextPause(since));
   }
 }
 
@@ -116,11 +122,12 @@ Status Watched(MPI_Comm comm, const Context& context, Stage stage,
     ended.notify_one();
   });
   int64_t told = -1;
-  for (microseconds pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
+  const auto since = std::chrono::steady_clock::now();
+  for (;;) {
     bool own_over = false;
     {
       std::unique_lock<std::mutex> lock(mutex);
-      own_over = ended.wait_for(lock, pause, [&] { return over; });
+      own_over = ended.wait_for(lock, NextPause(since), [&] { return over; });
     }
     const StopReason reason = context.stop.Poll();
     const auto [cancelled, late, busy, units, total] =

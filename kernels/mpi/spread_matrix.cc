@@ -90,15 +90,62 @@ IndexRange SpreadMatrix::own() const {
   return {begin[rank], begin[rank + 1]};
 }
 
+namespace {
+
+// The entries of an MPIAIJ as PETSc reads them: of own columns, which are numbered from the first
+// own one, and of others' columns. Kept as long as the matrix.
+struct RowArrays {
+  Array<PetscInt> own_ptr, own_columns, other_ptr, other_columns;
+  Array<PetscScalar> own_values, other_values;
+};
+
+PetscErrorCode FreeRowArrays(void* arrays) {
+  delete static_cast<RowArrays*>(arrays);
+  return static_cast<PetscErrorCode>(0);
+}
+
+}  // namespace
+
+// MatCreateMPIAIJWithArrays would insert row by row.
 MatOwner MakeRows(MPI_Comm comm, const CscView& rows) {
-  const auto own = static_cast<PetscInt>(rows.n_cols);
-  std::vector<PetscInt> ptr(rows.col_ptr.begin(), rows.col_ptr.end());
-  const PetscInt* indices = rows.row_idx.data();
-  static_assert(std::is_same_v<PetscInt, int32_t>, "a PETSc with 64-bit indices needs a copy here");
+  static_assert(std::is_same_v<PetscInt, int32_t>,
+                "a PETSc with 64-bit indices needs other arrays");
+  const int64_t count = rows.n_cols, first = SumBefore(comm, count), n = rows.n_rows;
+  auto* const arrays = new RowArrays;
+  const auto is_own = [&](int32_t j) { return j >= first && j < first + count; };
+  size_t own = 0;
+  for (const int32_t j : rows.row_idx) own += is_own(j) ? 1 : 0;
+  arrays->own_columns.reserve(own);
+  arrays->own_values.reserve(own);
+  arrays->other_columns.reserve(rows.row_idx.size() - own);
+  arrays->other_values.reserve(rows.row_idx.size() - own);
+  arrays->own_ptr.push_back(0);
+  arrays->other_ptr.push_back(0);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto columns = rows.column(i);
+    const auto values = rows.column_values(i);
+    for (size_t p = 0; p < columns.size(); ++p) {
+      const bool mine = is_own(columns[p]);
+      (mine ? arrays->own_columns : arrays->other_columns)
+          .push_back(columns[p] - (mine ? static_cast<PetscInt>(first) : 0));
+      (mine ? arrays->own_values : arrays->other_values).push_back(values[p]);
+    }
+    arrays->own_ptr.push_back(static_cast<PetscInt>(arrays->own_columns.size()));
+    arrays->other_ptr.push_back(static_cast<PetscInt>(arrays->other_columns.size()));
+  }
   Mat made = nullptr;
-  Must(MatCreateMPIAIJWithArrays(comm, own, own, static_cast<PetscInt>(rows.n_rows),
-                                 static_cast<PetscInt>(rows.n_rows), ptr.data(), indices,
-                                 rows.values.data(), &made));
+  Must(MatCreateMPIAIJWithSplitArrays(
+      comm, static_cast<PetscInt>(count), static_cast<PetscInt>(count), static_cast<PetscInt>(n),
+      static_cast<PetscInt>(n), arrays->own_ptr.data(), arrays->own_columns.data(),
+      arrays->own_values.data(), arrays->other_ptr.data(), arrays->other_columns.data(),
+      arrays->other_values.data(), &made));
+  PetscContainer keeper = nullptr;
+  Must(PetscContainerCreate(comm, &keeper));
+  Must(PetscContainerSetPointer(keeper, arrays));
+  Must(PetscContainerSetUserDestroy(keeper, FreeRowArrays));
+  Must(PetscObjectCompose(reinterpret_cast<PetscObject>(made), "spaid_rows",
+                          reinterpret_cast<PetscObject>(keeper)));
+  Must(PetscContainerDestroy(&keeper));
   return MatOwner(made);
 }
 
