@@ -2,13 +2,14 @@
 // and an iteration of SolveSpread beside PETSc's own driver. A line of CSV for each figure on
 // standard output.
 //
-//   mpiexec -n 2 --bind-to none spaid_mpi_times [rounds=7] [only=NAME] [iterations=300]
+//   OPENBLAS_NUM_THREADS=1 mpiexec -n 2 --bind-to none spaid_mpi_times [rounds=7] [only=NAME]
+//       [iterations=300]
 //
 // All figures of a matrix are taken by turns in each round, and are medians. `wall_ms`: of the
 // slowest rank; `cpu_ms`: the processor's time of the busiest rank, which is what to trust on a
 // machine with other work. One rank has one thread. ParaSails has the pattern of A, as HybridSPAI
-// has (levels 0, threshold 0, no filter). Iterations: BiCGSTAB of PETSc to 1e-8, b = A x with a
-// seeded x.
+// has (levels 0, threshold 0, no filter); with an OpenBLAS of many threads it is four times as slow
+// by two ranks. Iterations: BiCGSTAB of PETSc to 1e-8, b = A x with a seeded x.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
