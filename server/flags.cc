@@ -10,9 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "server/base/address.h"
@@ -489,6 +491,8 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
     parsed.exit_code = WrongUsage(error.what());
     return parsed;
   }
+  parsed.given = absl::StrReplaceAll(app.config_to_str(), {{"\n", " "}});
+  absl::StripTrailingAsciiWhitespace(&parsed.given);
 
   if (flags.ops_address == "off") flags.ops_address.clear();
   backend.exit_on_device_loss =

@@ -54,6 +54,7 @@ struct Flags {
 struct ParsedFlags {
   std::optional<int> exit_code;
   Flags flags;
+  std::string given;  // flags and their values, from the command line or a file: NAME=VALUE ...
 };
 
 // Parses and checks the command line. `usable_memory`: bytes this process may use; the byte limits

@@ -38,8 +38,7 @@ int main(int argc, char** argv) {
   FlushLogAtCrash();
   RouteGrpcLog(LogLevel::kDebug);
   ShutdownSignals signals;
-  std::string program = "spaid " + parsed.flags.backend.version;
-  for (int i = 1; i < argc; ++i) program += std::string(" ") + argv[i];
+  const std::string program = "spaid " + parsed.flags.backend.version + ": " + parsed.given;
   const absl::StatusOr<int> exit_code = Run(parsed.flags, program, signals);
   return exit_code.ok() ? *exit_code : ReportEnd(exit_code.status());
 }

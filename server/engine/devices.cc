@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -65,7 +66,9 @@ std::string DeviceName(const kernels::DeviceInfo& device) {
 
 absl::Status CheckDevicesFlag(const std::string& flag) {
   if (flag == "auto") return absl::OkStatus();
+  std::set<std::string> names;
   for (const std::string& name : Names(flag)) {
+    if (!names.insert(name).second) return BadDevices(flag, absl::StrCat(name, " is named twice"));
     if (name == kCpuName || name == kRanksName || Ordinal(name) >= 0 || IsUuid(name)) continue;
     return BadDevices(flag, name == "auto" ? "auto stands alone"
                                            : absl::StrCat("'", name, "' is no device's name"));
@@ -89,9 +92,7 @@ absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
   }
   for (const std::string& name : Names(flag)) {
     if (name == kCpuName || name == kRanksName) {
-      bool& named = name == kCpuName ? choice.cpu : choice.ranks;
-      if (std::exchange(named, true))
-        return BadDevices(flag, absl::StrCat(name, " is named twice"));
+      (name == kCpuName ? choice.cpu : choice.ranks) = true;
       continue;
     }
     const int ordinal = Ordinal(name);

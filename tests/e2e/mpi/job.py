@@ -72,8 +72,8 @@ class Job(daemon_module.Daemon):
         self.mark = uuid.uuid4().hex
         self.ranks = ranks
         given = {flag.split('=')[0] for flag in flags}
-        words = [DAEMON, f'--port-file={self.port_file}', *flags,
-                 *(flag for flag in ['--devices=mpi', *DEFAULTS] if flag.split('=')[0] not in given)]
+        words = [DAEMON, *flags, *(flag for flag in [f'--port-file={self.port_file}', '--devices=mpi', *DEFAULTS]
+                                   if flag.split('=')[0] not in given)]
         if command is None:
             command = [MPIEXEC, '-n', str(ranks)] if ranks > 0 else []
         with open(self.log, 'w') as out:
