@@ -38,6 +38,8 @@ using mpi::Must;  // beside the one of results
 
 namespace {
 
+constexpr char kPlan[] = "plan of HybridSPAI";
+
 double ProcessorMs() {
   timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -83,10 +85,10 @@ class Times {
     of_[what].cpu.push_back(took[1]);
   }
 
-  // `divisor`: of figures that are told by iteration.
+  // `divisor`: of figures that are told by iteration. `halo_bytes`: of the rank that fetches most.
   void Print(const std::string& matrix, const CscMatrix& a,
              const std::map<std::string, double>& divisor,
-             const std::map<std::string, int>& iterations) const {
+             const std::map<std::string, int>& iterations, int64_t halo_bytes) const {
     int ranks = 1;
     Must(MPI_Comm_size(PETSC_COMM_WORLD, &ranks));
     for (const std::string& what : order_) {
@@ -98,6 +100,8 @@ class Times {
                   what.c_str(), taken.wall.size(), Median(taken.wall) / each,
                   Median(taken.cpu) / each);
       if (iterations.contains(what)) std::printf("%d", iterations.at(what));
+      std::printf(",");
+      if (what == kPlan) std::printf("%lld", static_cast<long long>(halo_bytes));
       std::printf("\n");
       std::fflush(stdout);
     }
@@ -166,6 +170,7 @@ void Measure(const std::string& name, const CscMatrix& whole, int rounds, int it
   Times times;
   mpi::HybridSpaiResult m;
   mpi::KspOwner sails;
+  int64_t halo_bytes = 0;
   for (int round = 0; round < rounds; ++round) {
     for (const int threads : {1, 2}) {
       const Context context{.threads = threads};
@@ -179,7 +184,8 @@ void Measure(const std::string& name, const CscMatrix& whole, int rounds, int it
       });
     }
     std::optional<mpi::HybridSpaiPlan> plan;
-    times.Run("plan of HybridSPAI", [&] { plan = Must(mpi::PlanHybridSpai(a, nullptr, {}, one)); });
+    times.Run(kPlan, [&] { plan = Must(mpi::PlanHybridSpai(a, nullptr, {}, one)); });
+    halo_bytes = plan->halo_bytes();
     m = {};
     times.Run("build of HybridSPAI", [&] { m = Must(mpi::BuildHybridSpai(*plan, a, one)); });
     sails = MakeKsp(rows, nullptr);
@@ -219,7 +225,8 @@ void Measure(const std::string& name, const CscMatrix& whole, int rounds, int it
     by_iteration["iteration of SolveSpread's GMRES"] =
         std::max<double>(1, static_cast<double>(result.iterations));
   }
-  times.Print(name, whole, by_iteration, counts);
+  Must(MPI_Allreduce(MPI_IN_PLACE, &halo_bytes, 1, MPI_INT64_T, MPI_MAX, PETSC_COMM_WORLD));
+  times.Print(name, whole, by_iteration, counts, halo_bytes);
 }
 
 int Main(int argc, char** argv) {
@@ -232,7 +239,8 @@ int Main(int argc, char** argv) {
     if (given.starts_with("only=")) only = given.substr(5);
     if (given.starts_with("iterations=")) iterations = std::max(1, std::atoi(argv[k] + 11));
   }
-  if (Rank() == 0) std::printf("matrix,n,nnz,ranks,what,rounds,wall_ms,cpu_ms,iterations\n");
+  if (Rank() == 0)
+    std::printf("matrix,n,nnz,ranks,what,rounds,wall_ms,cpu_ms,iterations,halo_bytes\n");
   const auto measure = [&](const char* name, const auto& make) {
     if (std::string_view(name).starts_with(only)) Measure(name, make(), rounds, iterations);
   };
