@@ -14,6 +14,7 @@ struct UploadBench {
   int64_t megabytes = 256;  // size of the matrix's arrays
   int rounds = 5;           // bare stream and upload in turn; medians are reported
   bool checksums = true;
+  bool again = true;         // uploads of what is there, too
   std::string local_socket;  // not empty: and by shared memory, in turn
 };
 int RunUpload(const UploadBench& bench);

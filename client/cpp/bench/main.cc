@@ -21,6 +21,8 @@ int main(int argc, char** argv) {
   upload_command->add_option("--local-socket", upload.local_socket,
                              "the daemon's --local-socket: the same from shared memory, too");
   upload_command->add_flag("!--no-checksums", upload.checksums, "send no CRC-32");
+  upload_command->add_flag("!--once", upload.again,
+                           "send nothing twice: a matrix over ranks of MPI is not found again");
 
   DownloadBench download;
   CLI::App* download_command =
