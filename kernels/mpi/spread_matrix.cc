@@ -71,6 +71,11 @@ CscMatrix OwnRows(Mat of) {
   CscMatrix out;
   out.n_rows = n;
   out.n_cols = end - begin;
+  MatInfo info;
+  Must(MatGetInfo(of, MAT_LOCAL, &info));
+  out.row_idx.reserve(static_cast<size_t>(info.nz_used));
+  out.values.reserve(out.row_idx.capacity());
+  out.col_ptr.reserve(static_cast<size_t>(out.n_cols) + 1);
   out.col_ptr.push_back(0);
   for (PetscInt i = begin; i < end; ++i) {
     PetscInt count = 0;
