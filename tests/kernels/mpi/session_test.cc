@@ -137,7 +137,7 @@ TEST_F(Orders, OtherValuesAreBuiltOnThePlan) {
   a.values[0] += 1;
   SpreadAs(3, a);
   ExpectSame(BuildAs(4, 2, 3).m, Single(a, nullptr, {}).m, "new values");
-  // Of another pattern the plan is not; all ranks say so, and serve on.
+  // The plan is not that of another pattern; all ranks say so, and serve on.
   SpreadAs(5, oracle::Laplacian2d(25, 9));
   AtRoot root;
   ExpectRefused(Do({.what = Order::What::kBuild, .made = 6, .a = 5, .plan = 2}, &root),
