@@ -18,10 +18,11 @@ set(CMAKE_INSTALL_RPATH "$ORIGIN/../lib")
 find_program(SPAID_CCACHE ccache)
 if(SPAID_CCACHE)
   # Paths below the source tree are relative to the cache: every clone on a machine shares its objects, and so does
-  # ctest, which changes the language of messages.
+  # ctest, which changes the language of messages. Comments count: a precompiled header serves only the headers that it
+  # was made of, to the letter, and without this one of other comments is taken from the cache.
   get_filename_component(root ${CMAKE_CURRENT_LIST_DIR}/../.. ABSOLUTE)
   set(CMAKE_CXX_COMPILER_LAUNCHER
-    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${root} CCACHE_NOHASHDIR=1
+    ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${root} CCACHE_NOHASHDIR=1 CCACHE_COMMENTS=1
     CCACHE_SLOPPINESS=locale,pch_defines,time_macros ${SPAID_CCACHE})
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
