@@ -149,7 +149,7 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,
                            Rung first, LadderSink& sink, const Context& context);
 // The same from the rung `start` and from `x0`: n x n_rhs, or empty. Where A has no such rung, from
-// the next one that it has. From kBottom it builds what AUTO resolves to.
+// the next one that it has. From kBottom on it builds what AUTO resolves to.
 Result<LadderResult> ClimbFrom(const Engine& engine, const LadderCase& c,
                                std::span<const double> x0, RungKind start, LadderSink& sink,
                                const Context& context);

@@ -28,7 +28,7 @@ struct HybridFsaiResult {
   MatOwner m;       // multiplies by GᵀG; borrows g
   CscMatrix rows;   // the rows of G that this rank owns, by columns as FsaiResult::g_rows
   int64_t nnz = 0;  // of the whole G
-  // That of the whole, on all ranks; Kaporin numbers to rounding those of one machine.
+  // That of the whole M, on all ranks; Kaporin numbers to rounding those of one machine.
   FsaiQuality quality;
 };
 

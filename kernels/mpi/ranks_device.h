@@ -98,8 +98,8 @@ class RanksDevice {
   virtual Made PlanStaticSpai(const OverRanks& a, const PatternView* user_pattern,
                               const StaticSpaiOptions& options, const Context& context) = 0;
   struct Built {
-    // The whole, here, canonical; of FSAI G by rows, as FsaiResult::g_rows. It has no columns where
-    // A is a stand-in.
+    // The whole M, here, canonical; of FSAI G by rows, as FsaiResult::g_rows. No columns where A is
+    // a stand-in.
     CscMatrix m;
     std::shared_ptr<const OverRanks> there;
     StaticSpaiQuality quality;

@@ -16,8 +16,8 @@ namespace spaid::kernels::mpi {
 
 // Collective. `m`: spread as `a.rows` is; null: no preconditioner. `b`, `x`: of the rows that this
 // rank owns; x comes with the initial guess and leaves with the last iterate, or the guess where
-// that has the smaller residual. The options m_storage, basis_bytes, shadow_vectors and turn are
-// not read. context.stop may be set on one rank alone: all leave together, about a tenth of a
+// that has the smaller residual. m_storage, basis_bytes, shadow_vectors and turn are options that
+// are not read. context.stop may be set on one rank alone: all leave together, about a tenth of a
 // second later at most, or an iteration where that takes longer (outcomes kCancelled, kTimeLimit);
 // context.progress is told of each iteration on the ranks that have one. The result is the same on
 // all ranks. Errors, the same on all: INVALID_ARGUMENT/METHOD_NOT_SPREAD (kAuto, MINRES, IDR),

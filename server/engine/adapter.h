@@ -173,7 +173,7 @@ class EngineAdapter {
   absl::StatusOr<std::unique_ptr<kernels::RanksInput>> BeginOverRanks(
       std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout,
       bool sort_and_sum) const;
-  // Ends it: all has been added. Only options' stop and label are read. Errors: Prepare's.
+  // Ends it: all has been added. Only the options stop and label are read. Errors: Prepare's.
   absl::StatusOr<std::shared_ptr<Matrix>> PrepareOverRanks(kernels::RanksInput& input,
                                                            const PrepareOptions& options) const;
 
