@@ -205,7 +205,7 @@ Fingerprint FingerprintOf(const CscView& a) {
 
 class Numbered;
 
-// What those who hold something over the ranks share with the thread of MPI. Thread-safe.
+// State that those who hold something over the ranks share with the thread of MPI. Thread-safe.
 struct Desk {
   struct Task {
     Order order;
@@ -245,7 +245,7 @@ struct Desk {
   }
 };
 
-// What lies over the ranks under a number.
+// Something that lies over the ranks under a number.
 class Numbered final : public OverRanks {
  public:
   // `root`: what the order that made it has left.

@@ -1,5 +1,5 @@
-// What rank 0 has all ranks do together, told in one message. The loop that does it is session.h's.
-// Internal to this room.
+// Orders, by which rank 0 has all ranks do something together, each in one message. The loop that
+// carries them out is session.h's. Internal to this room.
 #pragma once
 
 #include <array>

@@ -77,7 +77,7 @@ class RanksDevice {
     int64_t memory_bytes = 0;  // its share of its host's
   };
   const std::vector<Rank>& ranks() const { return ranks_; }
-  // What all that lies over the ranks takes, of all ranks together.
+  // Bytes of all that lies over the ranks, of all ranks together.
   virtual int64_t used_bytes() const = 0;
   // All ranks answer, or the program ends.
   virtual Status Probe() = 0;
@@ -127,7 +127,7 @@ class RanksDevice {
   std::vector<Rank> ranks_;
 };
 
-// What each process of the job is started with.
+// Terms that each process of the job joins on.
 struct JoinTerms {
   std::string program;  // version and options, which must be the same on all ranks
   int threads = 0;      // of a rank; 0: its share of the cores that it may use

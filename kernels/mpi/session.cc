@@ -173,17 +173,23 @@ Status Session::Spread(const Order& order, AtRoot* root) {
   return {};
 }
 
+Result<std::optional<SpreadPattern>> Session::UserPattern(const Order& order, const SpreadMatrix& a,
+                                                          const AtRoot* root) {
+  std::optional<SpreadPattern> user;
+  if (!order.flag) return user;
+  auto spread = SpreadWhole(a, root != nullptr ? root->pattern : nullptr);
+  if (!spread.ok()) return spread.status();
+  user = *std::move(spread);
+  return user;
+}
+
 Status Session::Plan(const Order& order, AtRoot* root) {
   const SpreadMatrix& a = *held_.at(order.a).matrix;
-  std::optional<SpreadPattern> user;
-  if (order.flag) {
-    auto spread = SpreadWhole(a, root != nullptr ? root->pattern : nullptr);
-    if (!spread.ok()) return spread.status();
-    user = *std::move(spread);
-  }
+  const auto user = UserPattern(order, a, root);
+  if (!user.ok()) return user.status();
   HybridSpaiOptions options;
   Unpack(order, options.spai);
-  auto plan = PlanHybridSpai(a, user ? &*user : nullptr, options, ContextOf(root));
+  auto plan = PlanHybridSpai(a, *user ? &**user : nullptr, options, ContextOf(root));
   if (!plan.ok()) return plan.status();
   Held held;
   held.plan = std::make_unique<HybridSpaiPlan>(*std::move(plan));
@@ -216,16 +222,12 @@ Status Session::Build(const Order& order, AtRoot* root) {
 
 Status Session::Fsai(const Order& order, AtRoot* root) {
   const SpreadMatrix& a = *held_.at(order.a).matrix;
-  std::optional<SpreadPattern> user;
-  if (order.flag) {
-    auto spread = SpreadWhole(a, root != nullptr ? root->pattern : nullptr);
-    if (!spread.ok()) return spread.status();
-    user = *std::move(spread);
-  }
+  const auto user = UserPattern(order, a, root);
+  if (!user.ok()) return user.status();
   HybridFsaiOptions options;
   Unpack(order, options.fsai);
   options.fsai.adaptive = false;
-  auto built = BuildHybridFsai(a, user ? &*user : nullptr, options, ContextOf(root));
+  auto built = BuildHybridFsai(a, *user ? &**user : nullptr, options, ContextOf(root));
   if (!built.ok()) return built.status();
   const auto gathering = Clock::now();
   Array<int32_t> here(Z(a.own().size()));

@@ -1,10 +1,11 @@
-// What a rank has between its orders (orders.h), and how it carries them out: the same on all
+// A rank between its orders (orders.h), and how it carries them out: the same on all
 // ranks, but that rank 0 has what came from outside and what goes there. Internal to this room.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "kernels/base/context.h"
@@ -16,6 +17,7 @@
 #include "kernels/mpi/ranks_device.h"
 #include "kernels/mpi/spread_input.h"
 #include "kernels/mpi/spread_matrix.h"
+#include "kernels/mpi/spread_pattern.h"
 #include "kernels/sparse/diagnosis.h"
 
 namespace spaid::kernels::mpi {
@@ -59,6 +61,10 @@ class Session {
   };
 
   Status Spread(const Order& order, AtRoot* root);
+  // The pattern that came with an order, spread as A is; none where it has none. Errors:
+  // SpreadWhole's.
+  Result<std::optional<SpreadPattern>> UserPattern(const Order& order, const SpreadMatrix& a,
+                                                   const AtRoot* root);
   Status Plan(const Order& order, AtRoot* root);
   Status Build(const Order& order, AtRoot* root);
   Status Fsai(const Order& order, AtRoot* root);

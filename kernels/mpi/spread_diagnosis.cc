@@ -21,7 +21,7 @@ void Note(Occurrence& o, int64_t index) {
   if (o.count++ == 0) o.first = index;
 }
 
-// What one rank finds in its columns and rows.
+// The findings of one rank in its columns and rows.
 struct Part {
   Diagnosis d;
   double largest_difference = 0, largest_relative = 0;

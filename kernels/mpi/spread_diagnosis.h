@@ -1,4 +1,4 @@
-// What a diagnosis says of a matrix (kernels/sparse/diagnosis.h), found by all ranks together.
+// The diagnosis of a matrix (kernels/sparse/diagnosis.h), found by all ranks together.
 // Internal to this room.
 #pragma once
 

@@ -43,7 +43,7 @@ struct EngineAdapterOptions {
   ShareRules shares = {};       // of all that: each is one tenant's
   int64_t max_build_bytes = 0;  // upper bound on the estimated host bytes of a build; 0: none
   int max_devices = 1;          // GPUs that one build may be split over
-  // What ranks can compute is theirs, however long it takes elsewhere.
+  // Work that ranks can do is theirs, however long it takes elsewhere.
   bool ranks_first = false;
   int64_t max_result_bytes = 0;  // upper bound on the arrays of M, where it must be stored; 0: none
   // Bytes that all rungs of AUTO behind its first choices may take at once, and unknowns up to

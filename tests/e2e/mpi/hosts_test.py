@@ -14,7 +14,7 @@ import uuid
 import job
 import matrices
 
-# What mpiexec calls to start its helper on a host: AGENT [options] HOST COMMAND...
+# The agent that mpiexec calls to start its helper on a host: AGENT [options] HOST COMMAND...
 AGENT = """#!/bin/sh
 while :; do case "$1" in -*) shift;; *) break;; esac; done
 case "$1" in

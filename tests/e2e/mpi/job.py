@@ -205,7 +205,7 @@ class TestCase(unittest.TestCase):
                 self.assertIn(jobs[0]['state'], ('queued', 'running'), jobs[0])
             else:
                 jobs = self.ctl(daemon, 'jobs', '--state=running')['jobs']
-            # Of a solve, right-hand sides are done.
+            # A solve counts right-hand sides.
             found.extend(one['job'] for one in jobs
                          if one['stage'] == stage and (stage == 'solve' or one['done'] > 0))
             return found

@@ -6,7 +6,7 @@ import job
 import matrices
 
 RANKS = 2
-# What a stop may take, beside whatever else the machine runs; by itself it takes some hundredths.
+# The time that a stop may take, beside whatever else the machine runs; by itself it takes some hundredths.
 SOON = 5
 ENDLESS = ['--engine=none', '--method=cg', '--rtol=1e-300', '--max-iterations=2000000000']
 SLOW = ['--engine=static-spai', '--pattern-power=2']

@@ -30,7 +30,7 @@ class Bench {
           options.max_devices = max_devices;
           return options;
         }()) {}
-  // Of `with_options` threads and metrics are set here.
+  // Threads and metrics of `with_options` are set here.
   Bench(Devices devices, EngineAdapterOptions with_options)
       : engine(std::move(devices)), adapter(engine, [&] {
           with_options.threads = 1;

@@ -34,7 +34,7 @@ TEST(RanksPlacementTest, AloneTheyDoAllThatTheyCan) {
   EXPECT_EQ(built.device(), "mpi:2");
   EXPECT_EQ(built.choice().placement(), "mpi:2: ranks compute what they can (--devices=mpi)");
   EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).device(), "mpi:2");
-  // What they cannot do is the CPU's.
+  // The CPU does the rest.
   EXPECT_EQ(bench.Built(bench.Put(4), v1::ENGINE_KIND_FSAI).device(), "mpi:2");
   const v1::Preconditioner afsai = bench.Built(bench.Put(6), v1::ENGINE_KIND_AFSAI);
   EXPECT_EQ(afsai.device(), "cpu");
