@@ -39,7 +39,8 @@ std::string_view Name(Scaling value) {
 }
 
 std::string_view Name(Coarsening value) {
-  static constexpr std::string_view kNames[] = {"smoothed-aggregation", "plain-aggregation"};
+  static constexpr std::string_view kNames[] = {"smoothed-aggregation", "plain-aggregation",
+                                                "classical"};
   return Pick(kNames, value);
 }
 

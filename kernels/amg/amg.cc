@@ -10,6 +10,7 @@
 
 #include "kernels/amg/aggregation.h"
 #include "kernels/amg/amg_plan.h"
+#include "kernels/amg/classical.h"
 #include "kernels/amg/coarse_inverse.h"
 #include "kernels/amg/cycle.h"
 #include "kernels/amg/prolongation.h"
@@ -82,6 +83,10 @@ class Builder {
     auto near = MakeNearNull(*scaled, input, block_, step_, &quality_.near_null_rayleigh);
     if (!near.ok()) return near.status();
     near_ = *std::move(near);
+    if (options_.coarsening == Coarsening::kClassical && block_ > 1) {
+      if (input.count > 0 || input.dimension > 0) return NotForClassical();
+      UnknownsApart(a.n_cols);
+    }
     SharedMatrix rows = std::exchange(scaled->rows, {});
     entries_of_a_ = all_entries_ = rows.nnz();
     for (;;) {
@@ -100,6 +105,29 @@ class Builder {
     if (from_ != nullptr) return levels_.size() < from_->levels.size();
     return rows.n() > options_.max_coarse_size &&
            static_cast<int>(levels_.size()) + 1 < options_.max_levels;
+  }
+
+  static Status NotForClassical() {
+    return BadOption(
+        "classical coarsening interpolates each unknown of a node by itself, and near-null vectors "
+        "or "
+        "coordinates of nodes with several unknowns are nothing to it; leave them out, or coarsen "
+        "by "
+        "smoothed aggregation",
+        "coarsening");
+  }
+
+  // Each unknown of a node has a vector of near_ that is zero but for it: they become one.
+  void UnknownsApart(int64_t n) {
+    NearNull one{.n = n, .count = 1, .values = Array<double>(static_cast<size_t>(n))};
+    unknown_of_.resize(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t unknown = i % block_;
+      unknown_of_[static_cast<size_t>(i)] = static_cast<uint8_t>(unknown);
+      one.values[static_cast<size_t>(i)] = near_.values[static_cast<size_t>(unknown * n + i)];
+    }
+    near_ = std::move(one);
+    block_ = 1;
   }
 
   double LeastLeft() const { return symmetric_ ? kLeastLeftSymmetric : kLeastLeft; }
@@ -144,18 +172,16 @@ class Builder {
     const Aggregates& aggregates = kept.aggregates;
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
-    auto tentative = MakeTentative(aggregates, near_, block_, step_, kept.tentative);
-    if (!tentative.ok()) return tentative.status();
-    kept.tentative = tentative->p.pattern;
     AmgLevel level;
-    Status made = options_.coarsening == Coarsening::kPlainAggregation || kept.guarded
-                      ? Galerkin(rows, tentative->p, kept, &level)
-                      : SmoothedGalerkin(rows, *tentative, kept, &level);
+    NearNull coarse_near;
+    const Status made = options_.coarsening == Coarsening::kClassical
+                            ? ClassicalGalerkin(rows, kept, &level, &coarse_near)
+                            : AggregatedGalerkin(rows, kept, &level, &coarse_near);
     if (!made.ok()) return made;
     quality.guarded = kept.guarded;
-    const double entries = static_cast<double>(all_entries_ + coarse_.nnz());
-    if (entries > options_.max_operator_complexity * static_cast<double>(entries_of_a_)) {
+    if (coarse_.pattern == nullptr || coarse_.nnz() > MostEntries()) {
       coarse_ = {};
+      too_large_ = true;
       return false;
     }
     all_entries_ += coarse_.nnz();
@@ -168,7 +194,7 @@ class Builder {
     quality.nnz_smoother = level.smoother.rows.nnz();
     kept.a = rows.pattern;
     level.a = std::move(rows);
-    level.near_null = std::exchange(near_, std::move(tentative->coarse));
+    level.near_null = std::exchange(near_, std::move(coarse_near));
     block_ = near_.count;
     levels_.push_back(std::move(level));
     made_->levels.push_back(std::move(kept));
@@ -180,6 +206,7 @@ class Builder {
   Result<bool> Aggregated(const SharedMatrix& rows, AmgPlan::Level* kept) {
     auto couplings = Couplings(rows, symmetric_, block_, step_);
     if (!couplings.ok()) return couplings.status();
+    if (options_.coarsening == Coarsening::kClassical) return Split(*couplings, kept);
     auto graph = FindStrong(*couplings, Threshold(), step_);
     if (!graph.ok()) return graph.status();
     *couplings = {};
@@ -188,8 +215,31 @@ class Builder {
     graph_ = *std::move(graph);
     graph_.weights = {};
     kept->aggregates = *std::move(aggregates);
-    return kept->aggregates.count > 0 && static_cast<double>(kept->aggregates.count) <=
-                                             kMostAggregates * static_cast<double>(graph_.n);
+    return IsCoarser(kept->aggregates);
+  }
+
+  static bool IsCoarser(const Aggregates& of) {
+    return of.count > 0 && static_cast<double>(of.count) <=
+                               kMostAggregates * static_cast<double>(of.of_node.size());
+  }
+
+  // The same of classical coarsening.
+  Result<bool> Split(const CscView& couplings, AmgPlan::Level* kept) {
+    auto depends = FindDependences(couplings, options_.strength_threshold, unknown_of_, step_);
+    if (!depends.ok()) return depends.status();
+    auto coarse = SplitPmis(*depends, static_cast<int>(levels_.size()), step_);
+    if (!coarse.ok()) return coarse.status();
+    kept->right.filtered = std::make_shared<Pattern>(*std::move(depends));
+    kept->aggregates = *std::move(coarse);
+    if (!unknown_of_.empty()) {
+      Array<uint8_t> of_coarse;
+      of_coarse.reserve(static_cast<size_t>(kept->aggregates.count));
+      for (size_t i = 0; i < unknown_of_.size(); ++i) {
+        if (kept->aggregates.of_node[i] >= 0) of_coarse.push_back(unknown_of_[i]);
+      }
+      unknown_of_ = std::move(of_coarse);
+    }
+    return IsCoarser(kept->aggregates);
   }
 
   // G's pattern that grew serves other patterns of A, too.
@@ -198,14 +248,47 @@ class Builder {
     if (quality_.smoother == SmootherKind::kFsai) kept->g = nullptr;
   }
 
-  // A_c = R A P.
-  Status Galerkin(const SharedMatrix& rows, SharedMatrix p, AmgPlan::Level& kept, AmgLevel* level) {
+  Status AggregatedGalerkin(const SharedMatrix& rows, AmgPlan::Level& kept, AmgLevel* level,
+                            NearNull* coarse_near) {
+    auto tentative = MakeTentative(kept.aggregates, near_, block_, step_, kept.tentative);
+    if (!tentative.ok()) return tentative.status();
+    kept.tentative = tentative->p.pattern;
+    const Status made = options_.coarsening == Coarsening::kPlainAggregation || kept.guarded
+                            ? Galerkin(rows, tentative->p, kept, level)
+                            : SmoothedGalerkin(rows, *tentative, kept, level);
+    *coarse_near = std::move(tentative->coarse);
+    return made;
+  }
+
+  Status ClassicalGalerkin(const SharedMatrix& rows, AmgPlan::Level& kept, AmgLevel* level,
+                           NearNull* coarse_near) {
+    *coarse_near = Injected(near_, kept.aggregates);
+    auto p = Interpolated(rows, kept, kept.right);
+    if (!p.ok()) return p.status();
+    if (symmetric_) return Galerkin(rows, *std::move(p), kept, level);
+    auto mirror = Mirror(rows, kept.mirror);
+    if (!mirror.ok()) return mirror.status();
+    auto of_r = Interpolated(*mirror, kept, kept.left);
+    if (!of_r.ok()) return of_r.status();
+    return Galerkin(rows, *std::move(p), kept, level, &*of_r);
+  }
+
+  Result<SharedMatrix> Interpolated(const SharedMatrix& rows, const AmgPlan::Level& level,
+                                    AmgPlan::Smoothing& kept) const {
+    auto p = ExtendedInterpolation(rows, *level.right.filtered, level.aggregates, near_, symmetric_,
+                                   LeastLeft(), kept.p.cut, step_);
+    if (p.ok()) kept.p.cut = p->pattern;
+    return p;
+  }
+
+  // A_c = R A P, where R is the transpose of P, or of `of_r`.
+  Status Galerkin(const SharedMatrix& rows, SharedMatrix p, AmgPlan::Level& kept, AmgLevel* level,
+                  const SharedMatrix* of_r = nullptr) {
     auto ap = Multiply(rows, p, kept.ap, step_, RowOrder::kAsFound);
     if (!ap.ok()) return ap.status();
-    auto r = Transpose(p, kept.r, step_);
+    auto r = Transpose(of_r == nullptr ? p : *of_r, kept.r, step_);
     if (!r.ok()) return r.status();
-    const int64_t any = std::numeric_limits<int64_t>::max();
-    return Coarse(any, *std::move(r), *ap, std::move(p), kept, level).status();
+    return Coarse(MostEntries(), *std::move(r), *ap, std::move(p), kept, level).status();
   }
 
   // False: A_c would have more entries than that.
@@ -274,6 +357,13 @@ class Builder {
     return SmoothProlongation(std::move(filtered), tentative, kept.p, step_);
   }
 
+  // Entries of A_c that max_operator_complexity allows; of other values they are known.
+  int64_t MostEntries() const {
+    if (from_ != nullptr) return std::numeric_limits<int64_t>::max();
+    const double most = options_.max_operator_complexity * static_cast<double>(entries_of_a_);
+    return static_cast<int64_t>(most) - all_entries_;
+  }
+
   // Entries of A_c that max_growth allows beside those of A; of other values they are known.
   int64_t MostCoarse(int64_t nnz) const {
     if (from_ != nullptr) return std::numeric_limits<int64_t>::max();
@@ -289,6 +379,13 @@ class Builder {
       if (!inverted.ok()) return inverted.status();
       inverse = *std::move(inverted);
       quality_.singular_coarse_pivots = inverse.singular_pivots;
+    } else if (levels_.empty() && too_large_) {
+      return Status(StatusCode::kFailedPrecondition, "NO_COARSE_LEVEL",
+                    "with a first coarse level there would be over max_operator_complexity times "
+                    "the " +
+                        std::to_string(entries_of_a_) +
+                        " entries of the matrix; raise that, or coarsen by aggregation")
+          .At("max_operator_complexity");
     } else if (levels_.empty()) {
       return Status(StatusCode::kFailedPrecondition, "NO_COARSE_LEVEL",
                     "no couplings of the matrix are strong enough to aggregate " +
@@ -341,10 +438,12 @@ class Builder {
   bool symmetric_ = false;
   int block_ = 1;
   NearNull near_;
-  CscView columns_;    // A as it comes
-  StrongGraph graph_;  // of the level at hand
+  Array<uint8_t> unknown_of_;  // kClassical, nodes of several unknowns: which of them; else empty
+  CscView columns_;            // A as it comes
+  StrongGraph graph_;          // of the level at hand
   SharedMatrix coarse_;
   int64_t entries_of_a_ = 0, all_entries_ = 0;
+  bool too_large_ = false;  // a level was, for max_operator_complexity
   std::vector<AmgLevel> levels_;
   AmgQuality quality_;
 };

@@ -1,6 +1,6 @@
-// Algebraic multigrid by smoothed aggregation: M is one cycle on a hierarchy A_0 = A, A_{l+1} = R_l
-// A_l P_l, with the smoothers of this house (Vaněk, Mandel, Brezina, Computing 56 (1996); for R of
-// an A that is not symmetric Sala, Tuminaro, SISC 31 (2008)).
+// Algebraic multigrid: M is one cycle on a hierarchy A_0 = A, A_{l+1} = R_l A_l P_l, with the
+// smoothers of this house. By smoothed aggregation (Vaněk, Mandel, Brezina, Computing 56 (1996);
+// for R of an A that is not symmetric Sala, Tuminaro, SISC 31 (2008)), or classical (classical.h).
 //
 //   Result<AmgResult> built = BuildAmg(a, /*symmetric=*/true, {}, options, context);
 //   built->hierarchy->Apply(r, z, threads);   // z = M r
@@ -28,7 +28,7 @@ namespace spaid::kernels {
 
 inline constexpr int kMostUnknowns = 8;  // of a node
 
-enum class Coarsening { kSmoothedAggregation, kPlainAggregation };
+enum class Coarsening { kSmoothedAggregation, kPlainAggregation, kClassical };
 enum class SmootherKind { kAuto, kL1Jacobi, kJacobi, kChebyshev, kFsai, kAfsai, kStaticSpai };
 enum class CycleKind { kV, kW };
 
@@ -62,7 +62,7 @@ struct AmgOptions {
 
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
-    visit("coarsening", self.coarsening, UpTo(Coarsening::kPlainAggregation));
+    visit("coarsening", self.coarsening, UpTo(Coarsening::kClassical));
     visit("strength_threshold", self.strength_threshold, kBelowOne);
     visit("node_size", self.block_size, OptionRange{0, kMostUnknowns});
     visit("smoother", self.smoother, UpTo(SmootherKind::kStaticSpai));
@@ -86,9 +86,10 @@ Status CheckAmgOptions(const AmgOptions& options);
 
 struct AmgLevelQuality {
   int64_t rows = 0, nnz = 0;
-  int64_t aggregates = 0, isolated = 0;  // 0 on the last level
-  bool guarded = false;                  // P was not smoothed, for A would have grown
-  double rho = 0;                        // of P's smoother
+  int64_t aggregates = 0;  // or coarse unknowns, of kClassical; 0 on the last level
+  int64_t isolated = 0;    // what neither has a part in
+  bool guarded = false;    // P was not smoothed, for A would have grown
+  double rho = 0;          // of P's smoother
   int64_t nnz_p = 0;
   int64_t nnz_smoother = 0;  // of G or M
 
@@ -182,9 +183,9 @@ struct AmgResult {
 // `a`: square, canonical, by columns. `symmetric`: but for rounding. `options` are checked. Reports
 // progress in levels. Errors: those of ScaleToUnitDiagonal and MakeNearNull;
 // INVALID_ARGUMENT/BAD_AMG_OPTION where block_size does not divide n;
-// FAILED_PRECONDITION/NO_COARSE_LEVEL where no coupling is strong and A is larger than
-// max_coarse_size, /FLOAT32_OVERFLOW; stop statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same
-// bits for any number of threads.
+// FAILED_PRECONDITION/NO_COARSE_LEVEL where no coupling is strong, or the first coarse level too
+// large, and A is larger than max_coarse_size, /FLOAT32_OVERFLOW; stop statuses;
+// RESOURCE_EXHAUSTED/OUT_OF_MEMORY. The same bits for any number of threads.
 Result<AmgResult> BuildAmg(const CscView& a, bool symmetric, const NearNullInput& near_null,
                            const AmgOptions& options, const Context& context);
 

@@ -16,12 +16,12 @@ namespace spaid::kernels {
 struct AmgPlan {
   // P, or P of Aᵀ, of which R is the transpose.
   struct Smoothing {
-    SharedPattern filtered;
-    KeptProlongation p;
+    SharedPattern filtered;  // kClassical: the dependences
+    KeptProlongation p;      // kClassical: `cut` alone
   };
   struct Level {
-    SharedPattern a;  // by rows
-    Aggregates aggregates;
+    SharedPattern a;        // by rows
+    Aggregates aggregates;  // or what SplitPmis chose
     bool guarded = false;
     SharedPattern tentative;
     Smoothing right, left;  // left: where A is not symmetric; neither where P is the tentative one

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/amg/truncation.h"
 #include "kernels/sparse/make_rows.h"
 #include "kernels/sparse/products.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 constexpr double kTight = 2.2;  // row sums up to it are a good bound on ρ
 constexpr int kPowerSteps = 12;
-constexpr size_t kMostAggregates = 12;  // a row of P
+constexpr int kMostAggregates = 12;  // a row of P
 constexpr double kGrain = 64;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
@@ -236,75 +237,8 @@ double SpectralBound(const CscView& rows, double tight, int steps, const Context
 
 namespace {
 
-// Leaves some aggregates of a row. `size` columns each.
-class Truncation {
- public:
-  Truncation(const NearNull& coarse) : coarse_(coarse), size_(coarse.count) {}
-
-  // The largest.
-  void Add(std::span<const int32_t> columns, std::span<const double> values, RowSink& sink) const {
-    std::vector<std::pair<double, int32_t>>
-        groups;  // minus the norm, aggregate: ties to the lower one
-    for (size_t p = 0; p < columns.size(); ++p) {
-      const int32_t group = columns[p] / size_;
-      if (groups.empty() || groups.back().second != group) groups.emplace_back(0, group);
-      groups.back().first -= values[p] * values[p];
-    }
-    if (groups.size() <= kMostAggregates) {
-      for (size_t p = 0; p < columns.size(); ++p) sink.Add(columns[p], values[p]);
-      return;
-    }
-    std::nth_element(groups.begin(), groups.begin() + kMostAggregates - 1, groups.end());
-    const auto last = groups[kMostAggregates - 1];
-    std::vector<int32_t> kept;
-    for (const auto& group : groups) {
-      if (group <= last) kept.push_back(group.second);
-    }
-    std::sort(kept.begin(), kept.end());
-    const auto stays = [&](int32_t column) {
-      return std::binary_search(kept.begin(), kept.end(), column / size_);
-    };
-    const double scale = Scale(columns, values, stays);
-    for (size_t p = 0; p < columns.size(); ++p) {
-      if (stays(columns[p])) sink.Add(columns[p], values[p] * scale);
-    }
-  }
-
-  // Those of `kept`, some of the columns.
-  void Fill(std::span<const int32_t> columns, std::span<const double> values,
-            std::span<const int32_t> kept, double* to) const {
-    if (kept.size() == columns.size()) {
-      std::copy(values.begin(), values.end(), to);
-      return;
-    }
-    const double scale = Scale(columns, values, [&](int32_t column) {
-      return std::binary_search(kept.begin(), kept.end(), column);
-    });
-    for (size_t p = 0, q = 0; q < kept.size(); ++p) {
-      if (columns[p] == kept[q]) to[q++] = values[p] * scale;
-    }
-  }
-
- private:
-  // By which the columns that stay are multiplied.
-  template <class Stays>
-  double Scale(std::span<const int32_t> columns, std::span<const double> values,
-               const Stays& stays) const {
-    double all = 0, left = 0;
-    for (size_t p = 0; p < columns.size(); ++p) {
-      const double part = values[p] * (coarse_.ones() ? 1.0 : coarse_.values[Z(columns[p])]);
-      all += part;
-      if (stays(columns[p])) left += part;
-    }
-    return size_ == 1 && left != 0 && all / left > 0 ? all / left : 1;
-  }
-
-  const NearNull& coarse_;
-  const int32_t size_;
-};
-
 bool HasLongRows(const PatternView& p, int count) {
-  const auto most = static_cast<int64_t>(kMostAggregates) * count;
+  const int64_t most = int64_t{kMostAggregates} * count;
   for (int64_t i = 0; i < p.n_cols; ++i) {
     if (p.col_ptr[Z(i) + 1] - p.col_ptr[Z(i)] > most) return true;
   }
@@ -329,7 +263,7 @@ Result<Smoothed> SmoothProlongation(SharedMatrix filtered, const Tentative& tent
     const SharedPattern before = kept.whole.product;
     auto p = Multiply(filtered, tentative.p, kept.whole, context);
     if (!p.ok()) return p.status();
-    const Truncation truncation(tentative.coarse);
+    const Truncation truncation(tentative.coarse, kMostAggregates);
     const CscView whole = *p;
     if (p->pattern == before) {
       if (kept.cut == nullptr) {

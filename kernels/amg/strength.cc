@@ -183,4 +183,28 @@ Result<StrongGraph> FindStrong(const CscView& s, double theta, const Context& co
   return graph;
 }
 
+Result<Pattern> FindDependences(const CscView& s, double theta, std::span<const uint8_t> unknown_of,
+                                const Context& context) {
+  const int64_t n = s.n_cols;
+  auto found = MakeRows(n, n, context, "the dependences", [&](int64_t i, RowSink& sink, int) {
+    const auto columns = s.column(i);
+    const auto values = s.column_values(i);
+    const auto counts = [&](size_t p) {
+      return values[p] > 0 && (unknown_of.empty() || unknown_of[Z(columns[p])] == unknown_of[Z(i)]);
+    };
+    double most = 0;
+    for (size_t p = 0; p < columns.size(); ++p) {
+      if (counts(p)) most = std::max(most, values[p]);
+    }
+    for (size_t p = 0; p < columns.size(); ++p) {
+      if (counts(p) && values[p] >= theta * kTie * most) sink.Add(columns[p], values[p]);
+    }
+  });
+  if (!found.ok()) return found.status();
+  return Pattern{.n_rows = n,
+                 .n_cols = n,
+                 .col_ptr = std::move(found->col_ptr),
+                 .row_idx = std::move(found->row_idx)};
+}
+
 }  // namespace spaid::kernels

@@ -48,4 +48,10 @@ Result<CscMatrix> Couplings(const CscView& a_rows, bool symmetric, int block,
 // - 1e-9), so that exact ties do not hang on rounding. Errors: stop statuses.
 Result<StrongGraph> FindStrong(const CscView& couplings, double theta, const Context& context);
 
+// Row i has the j that i depends on: s_ij > 0 and s_ij >= θ max_k s_ik, whatever j finds, of the k
+// that are the same unknown of their nodes as i. `unknown_of`: which that is; empty: nodes have
+// one. Ties, errors as above.
+Result<Pattern> FindDependences(const CscView& couplings, double theta,
+                                std::span<const uint8_t> unknown_of, const Context& context);
+
 }  // namespace spaid::kernels

@@ -61,7 +61,7 @@ struct EnumNames<kernels::Method> {
 template <>
 struct EnumNames<kernels::Coarsening> {
   static std::string_view Of(kernels::Coarsening value) {
-    return Pick({"smoothed-aggregation", "plain-aggregation"}, value);
+    return Pick({"smoothed-aggregation", "plain-aggregation", "classical"}, value);
   }
 };
 template <>

@@ -153,6 +153,92 @@ std::vector<int64_t> Aggregate(const Strong& strong, const Key& key) {
   return last;
 }
 
+Dense Dependences(const Dense& s, double theta) {
+  Dense depends(s.rows, s.cols);
+  for (int64_t i = 0; i < s.rows; ++i) {
+    double most = 0;
+    for (int64_t j = 0; j < s.cols; ++j) most = std::max(most, i == j ? 0 : s(i, j));
+    for (int64_t j = 0; j < s.cols; ++j) {
+      depends(i, j) = i != j && s(i, j) > 0 && s(i, j) >= theta * (1 - 1e-9) * most;
+    }
+  }
+  return depends;
+}
+
+std::vector<bool> SplitPmis(const Dense& depends, const Key& key) {
+  const auto n = static_cast<size_t>(depends.rows);
+  std::vector<int64_t> order;
+  for (int64_t j = 0; j < depends.cols; ++j) {
+    for (int64_t i = 0; i < depends.rows; ++i) {
+      if (depends(i, j) == 0) continue;
+      order.push_back(j);
+      break;
+    }
+  }
+  std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return key(a) > key(b); });
+  std::vector<bool> coarse(n, false), fine(n, false);
+  for (const int64_t c : order) {
+    if (fine[static_cast<size_t>(c)]) continue;
+    coarse[static_cast<size_t>(c)] = true;
+    for (int64_t i = 0; i < depends.rows; ++i) {
+      if (depends(i, c) != 0) fine[static_cast<size_t>(i)] = true;
+    }
+  }
+  return coarse;
+}
+
+Dense ExtendedInterpolation(const Dense& a, const Dense& depends, const std::vector<bool>& coarse,
+                            const Vector& near, double least_left) {
+  const int64_t n = a.rows;
+  const auto is_coarse = [&](int64_t i) { return bool{coarse[static_cast<size_t>(i)]}; };
+  const auto b = [&](int64_t i) { return near[static_cast<size_t>(i)]; };
+  // a_kl b_l of another sign than a_kk b_k.
+  const auto opposite = [&](int64_t k, int64_t l) {
+    return a(k, l) * b(l) * a(k, k) * b(k) < 0 ? a(k, l) : 0.0;
+  };
+  Dense w(n, n);
+  for (int64_t i = 0; i < n; ++i) {
+    if (is_coarse(i)) {
+      w(i, i) = 1;
+      continue;
+    }
+    std::vector<bool> from(static_cast<size_t>(n), false);
+    for (int64_t j = 0; j < n; ++j) {
+      if (depends(i, j) == 0) continue;
+      if (is_coarse(j)) from[static_cast<size_t>(j)] = true;
+      for (int64_t l = 0; l < n; ++l) {
+        if (!is_coarse(j) && depends(j, l) != 0 && is_coarse(l))
+          from[static_cast<size_t>(l)] = true;
+      }
+    }
+    if (std::count(from.begin(), from.end(), true) == 0) continue;
+    double diagonal = a(i, i);
+    for (int64_t j = 0; j < n; ++j) {
+      if (j == i || a(i, j) == 0) continue;
+      if (from[static_cast<size_t>(j)]) {
+        w(i, j) += a(i, j);
+        continue;
+      }
+      double sum = 0;
+      for (int64_t l = 0; l < n; ++l) {
+        if (l == i || from[static_cast<size_t>(l)]) sum += opposite(j, l) * b(l);
+      }
+      if (depends(i, j) == 0 || is_coarse(j) || sum == 0) {
+        diagonal += a(i, j) * b(j) / b(i);
+        continue;
+      }
+      for (int64_t l = 0; l < n; ++l) {
+        const double part = a(i, j) * b(j) * opposite(j, l) / sum;
+        if (l == i) diagonal += part;
+        if (from[static_cast<size_t>(l)]) w(i, l) += part;
+      }
+    }
+    if (!(diagonal / a(i, i) >= least_left)) diagonal = a(i, i);
+    for (int64_t j = 0; j < n; ++j) w(i, j) /= -diagonal;
+  }
+  return w;
+}
+
 Dense MultiplyInOrder(const Dense& a, const Dense& b) {
   Dense c(a.rows, b.cols);
   for (int64_t i = 0; i < a.rows; ++i) {

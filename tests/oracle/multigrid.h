@@ -30,6 +30,15 @@ std::vector<int64_t> GreedyRoots(const Dense& weight, const Key& key,
 // All phases; numbered by the smallest node, -1: isolated.
 std::vector<int64_t> Aggregate(const Strong& strong, const Key& key);
 
+// 1 where i depends on j: s_ij > 0 and s_ij >= θ max_k s_ik.
+Dense Dependences(const Dense& couplings, double theta);
+// PMIS, greedy, largest key first: true of coarse unknowns.
+std::vector<bool> SplitPmis(const Dense& depends, const Key& key);
+// Weights of extended+i interpolation before any is left out: row i has those of the coarse
+// unknowns that a fine i is interpolated from. `near`: without zeros.
+Dense ExtendedInterpolation(const Dense& a, const Dense& depends, const std::vector<bool>& coarse,
+                            const Vector& near, double least_left);
+
 // Σ_k a_ik b_kj in ascending order of k, by fma.
 Dense MultiplyInOrder(const Dense& a, const Dense& b);
 

@@ -159,7 +159,7 @@ enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
 enum class Scaling { kAuto, kNone, kEquilibrate, kMatching };
 // How multigrid comes to coarser levels, smooths each, and visits the coarser one: see Coarsening,
 // Smoother and Cycle in proto/spaid/v1/preconditioner_spec.proto.
-enum class Coarsening { kSmoothedAggregation, kPlainAggregation };
+enum class Coarsening { kSmoothedAggregation, kPlainAggregation, kClassical };
 enum class Smoother { kAuto, kL1Jacobi, kJacobi, kChebyshev, kFsai, kAfsai, kStaticSpai };
 enum class Cycle { kV, kW };
 // Matrices that M of multigrid consists of: see PartKind in proto/spaid/v1/preconditioner.proto.

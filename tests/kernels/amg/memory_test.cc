@@ -47,6 +47,14 @@ std::vector<Case> Cases() {
   add("circuit", From(gallery::Circuit(10000, 8, 300)), false);
   add("irregular", From(gallery::RandomIrregular(6000)), false);
   add("graph", From(gallery::GraphLaplacian(10000)), true);
+  AmgOptions classical;
+  classical.coarsening = Coarsening::kClassical;
+  add("classical", poisson, true, classical);
+  add("classical, convection", convection, false, classical);
+  add("classical, 27 points", From(gallery::Laplace27(16)), true, classical);
+  add("classical, circuit", From(gallery::Circuit(10000, 8, 300)), false, classical);
+  classical.max_operator_complexity = 10;
+  add("classical, graph", From(gallery::GraphLaplacian(10000)), true, classical);
   gallery::Matrix elasticity = gallery::Elasticity3d(10);
   gallery::Symmetrize({elasticity.col_ptr, elasticity.row_idx, elasticity.values});
   AmgOptions blocks;

@@ -63,6 +63,13 @@ std::vector<Case> Cases() {
   AmgOptions plain;
   plain.coarsening = Coarsening::kPlainAggregation;
   add("plain", poisson, true, plain);
+  AmgOptions classical;
+  classical.coarsening = Coarsening::kClassical;
+  add("classical", poisson, true, classical);
+  add("classical, not symmetric", From(gallery::ConvectionDiffusion3d(14, 20)), false, classical);
+  add("classical, bad scaling", From(gallery::BadlyScaled2d(40, 8)), true, classical);
+  classical.block_size = 3;
+  add("classical, blocks", Exactly(gallery::Elasticity3d(8)), true, classical);
   AmgOptions two;
   two.max_levels = 2;
   add("two levels", poisson, true, two);
