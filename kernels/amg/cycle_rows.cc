@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/base/hot_kernel.h"
+#include "kernels/sparse/row_runs.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
@@ -28,21 +29,43 @@ SPAID_INLINE Value RowProduct(const int64_t* ptr, const int32_t* column, const V
 }
 
 SPAID_HOT_KERNEL void Multiply(const int64_t* ptr, const int32_t* column, const float* value,
-                               int64_t begin, int64_t end, const float* x, float* y) {
+                               const uint8_t* runs, int64_t begin, int64_t end, const float* x,
+                               float* y) {
+  if (runs != nullptr) {
+    MultiplyRuns<8>(ptr, column, value, runs, begin, end, x,
+                    [&](int64_t i, float sum) { y[i] = sum; });
+    return;
+  }
   for (int64_t i = begin; i < end; ++i) y[i] = RowProduct(ptr, column, value, i, x);
 }
 SPAID_HOT_KERNEL void Multiply(const int64_t* ptr, const int32_t* column, const double* value,
-                               int64_t begin, int64_t end, const double* x, double* y) {
+                               const uint8_t* runs, int64_t begin, int64_t end, const double* x,
+                               double* y) {
+  if (runs != nullptr) {
+    MultiplyRuns<4>(ptr, column, value, runs, begin, end, x,
+                    [&](int64_t i, double sum) { y[i] = sum; });
+    return;
+  }
   for (int64_t i = begin; i < end; ++i) y[i] = RowProduct(ptr, column, value, i, x);
 }
 SPAID_HOT_KERNEL void Subtract(const int64_t* ptr, const int32_t* column, const float* value,
-                               int64_t begin, int64_t end, const float* r, const float* x,
-                               float* y) {
+                               const uint8_t* runs, int64_t begin, int64_t end, const float* r,
+                               const float* x, float* y) {
+  if (runs != nullptr) {
+    MultiplyRuns<8>(ptr, column, value, runs, begin, end, x,
+                    [&](int64_t i, float sum) { y[i] = r[i] - sum; });
+    return;
+  }
   for (int64_t i = begin; i < end; ++i) y[i] = r[i] - RowProduct(ptr, column, value, i, x);
 }
 SPAID_HOT_KERNEL void Subtract(const int64_t* ptr, const int32_t* column, const double* value,
-                               int64_t begin, int64_t end, const double* r, const double* x,
-                               double* y) {
+                               const uint8_t* runs, int64_t begin, int64_t end, const double* r,
+                               const double* x, double* y) {
+  if (runs != nullptr) {
+    MultiplyRuns<4>(ptr, column, value, runs, begin, end, x,
+                    [&](int64_t i, double sum) { y[i] = r[i] - sum; });
+    return;
+  }
   for (int64_t i = begin; i < end; ++i) y[i] = r[i] - RowProduct(ptr, column, value, i, x);
 }
 
@@ -67,11 +90,16 @@ Rows<Value> LayOut(SharedMatrix from, const Array<double>& left, const Array<dou
       }
     }
   });
+  rows.runs = FindRowRuns(pattern, threads);
   rows.block.push_back(0);
   int64_t work = 0;
   for (int64_t i = 0; i < rows.n; ++i) {
     work += 1 + pattern.col_ptr[Z(i) + 1] - pattern.col_ptr[Z(i)];
-    if (work >= kBlockWork || i + 1 == rows.n) rows.block.push_back(i + 1), work = 0;
+    const bool ends_run = i + 1 == rows.n || rows.runs.empty() || rows.runs[Z(i + 1)] > 0;
+    if (ends_run && (work >= kBlockWork || i + 1 == rows.n)) {
+      rows.block.push_back(i + 1);
+      work = 0;
+    }
   }
   return rows;
 }
@@ -93,20 +121,22 @@ template bool AllFinite(const Rows<float>&, int);
 template bool AllFinite(const Rows<double>&, int);
 
 void Product(const Rows<float>& a, int64_t begin, int64_t end, const float* x, float* y) {
-  Multiply(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(), begin, end, x, y);
+  Multiply(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(),
+           a.runs.empty() ? nullptr : a.runs.data(), begin, end, x, y);
 }
 void Product(const Rows<double>& a, int64_t begin, int64_t end, const double* x, double* y) {
-  Multiply(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(), begin, end, x, y);
+  Multiply(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(),
+           a.runs.empty() ? nullptr : a.runs.data(), begin, end, x, y);
 }
 void Residual(const Rows<float>& a, int64_t begin, int64_t end, const float* r, const float* x,
               float* y) {
-  Subtract(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(), begin, end, r, x,
-           y);
+  Subtract(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(),
+           a.runs.empty() ? nullptr : a.runs.data(), begin, end, r, x, y);
 }
 void Residual(const Rows<double>& a, int64_t begin, int64_t end, const double* r, const double* x,
               double* y) {
-  Subtract(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(), begin, end, r, x,
-           y);
+  Subtract(a.pattern->col_ptr.data(), a.pattern->row_idx.data(), a.value.data(),
+           a.runs.empty() ? nullptr : a.runs.data(), begin, end, r, x, y);
 }
 
 template <class Value>

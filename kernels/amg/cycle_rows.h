@@ -21,12 +21,15 @@ struct Rows {
   int64_t n = 0;
   SharedPattern pattern;
   Array<Value> value;
+  Array<uint8_t> runs;         // of rows with the same columns; empty: there are few
   std::vector<int64_t> block;  // first rows of blocks of equal work, and the end
 
   bool empty() const { return pattern == nullptr; }
   int64_t nnz() const { return static_cast<int64_t>(value.size()); }
   int64_t bytes() const {
-    return empty() ? 0 : 8 * (n + 1) + nnz() * static_cast<int64_t>(4 + sizeof(Value));
+    return empty() ? 0
+                   : 8 * (n + 1) + static_cast<int64_t>(runs.size()) +
+                         nnz() * static_cast<int64_t>(4 + sizeof(Value));
   }
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/amg/truncation.h"
+#include "kernels/krylov/operators.h"
 #include "kernels/sparse/make_rows.h"
 #include "kernels/sparse/products.h"
 
@@ -33,34 +34,17 @@ double Largest(int64_t n, const Context& context, const Body& body) {
   return of_block.empty() ? 0 : *std::max_element(of_block.begin(), of_block.end());
 }
 
-// A row of A times x, in four sums: one would wait for itself.
-double RowProduct(const CscView& rows, int64_t i, const double* x) {
-  const double* const value = rows.values.data();
-  const int32_t* const column = rows.row_idx.data();
-  const int64_t end = rows.col_ptr[Z(i) + 1];
-  double s0 = 0, s1 = 0, s2 = 0, s3 = 0;
-  int64_t p = rows.col_ptr[Z(i)];
-  for (; p + 4 <= end; p += 4) {
-    s0 += value[p] * x[column[p]];
-    s1 += value[p + 1] * x[column[p + 1]];
-    s2 += value[p + 2] * x[column[p + 2]];
-    s3 += value[p + 3] * x[column[p + 3]];
-  }
-  for (; p < end; ++p) s0 += value[p] * x[column[p]];
-  return (s0 + s1) + (s2 + s3);
-}
-
 // Writes y = A x / scale and returns ‖y‖₂, summed in blocks.
-double PowerStep(const CscView& rows, const Array<double>& x, double scale, const Context& context,
-                 Array<double>& y) {
-  const int64_t n = rows.n_cols;
+double PowerStep(const CsrOperator& rows, const Array<double>& x, double scale,
+                 const Context& context, Array<double>& y) {
+  const int64_t n = rows.n();
+  rows.Apply(x, y, context.threads);
   Array<double> squares(Z((n + kRowsOfOneThread - 1) / kRowsOfOneThread), 0.0);
   ParallelFor(n, kRowsOfOneThread, context.threads, [&](int64_t begin, int64_t end, int) {
     double sum = 0;
     for (int64_t i = begin; i < end; ++i) {
-      const double yi = RowProduct(rows, i, x.data()) / scale;
-      y[Z(i)] = yi;
-      sum += yi * yi;
+      y[Z(i)] /= scale;
+      sum += y[Z(i)] * y[Z(i)];
     }
     squares[Z(begin / kRowsOfOneThread)] = sum;
   });
@@ -226,8 +210,9 @@ double SpectralBound(const CscView& rows, double tight, int steps, const Context
     double norm = 0;
     for (const double xi : x) norm += xi * xi;
     norm = std::sqrt(norm);
+    const CsrOperator a = CsrOperator::FromRows(rows);
     for (int step = 0; step < steps && norm > 0; ++step) {
-      norm = PowerStep(rows, x, norm, context, y);
+      norm = PowerStep(a, x, norm, context, y);
       std::swap(x, y);
     }
     rho = std::min(rho, 1.1 * norm);

@@ -9,6 +9,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/krylov/vectors.h"
+#include "kernels/sparse/row_runs.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels {
@@ -36,27 +37,42 @@ double RowProduct(const int32_t* column, const Value* value, int64_t count, cons
   return (s0 + s1) + (s2 + s3);
 }
 
+SPAID_HOT_KERNEL void MultiplyInRuns(const CscView& rows, const Array<uint8_t>& runs,
+                                     const double* value, int64_t begin, int64_t end,
+                                     const double* x, double* y) {
+  MultiplyRuns<4>(rows.col_ptr.data(), rows.row_idx.data(), value, runs.data(), begin, end, x,
+                  [y](int64_t i, double sum) { y[i] = sum; });
+}
+SPAID_HOT_KERNEL void MultiplyInRuns(const CscView& rows, const Array<uint8_t>& runs,
+                                     const float* value, int64_t begin, int64_t end,
+                                     const double* x, double* y) {
+  MultiplyRuns<4>(rows.col_ptr.data(), rows.row_idx.data(), value, runs.data(), begin, end, x,
+                  [y](int64_t i, double sum) { y[i] = sum; });
+}
+
+// `runs`: empty, or those of the rows.
 template <class Value>
-void MultiplyRows(const CscView& rows, const Value* value, int64_t begin, int64_t end,
-                  const double* x, double* y) {
+void MultiplyRows(const CscView& rows, const Array<uint8_t>& runs, const Value* value,
+                  int64_t begin, int64_t end, const double* x, double* y) {
   const int64_t* ptr = rows.col_ptr.data();
   const int32_t* column = rows.row_idx.data();
+  if (!runs.empty()) return MultiplyInRuns(rows, runs, value, begin, end, x, y);
   for (int64_t i = begin; i < end; ++i) {
     y[i] = RowProduct(column + ptr[i], value + ptr[i], ptr[i + 1] - ptr[i], x);
   }
 }
 
 template <class Value>
-void MultiplyBlocks(const CscView& rows, const Value* value,
+void MultiplyBlocks(const CscView& rows, const Array<uint8_t>& runs, const Value* value,
                     const std::vector<int64_t>& block_begin, const double* x, double* y,
                     int threads) {
   if (threads <= 1 || rows.nnz() + rows.n_cols < kSerialWork) {
-    MultiplyRows(rows, value, 0, rows.n_cols, x, y);
+    MultiplyRows(rows, runs, value, 0, rows.n_cols, x, y);
     return;
   }
   ParallelFor(static_cast<int64_t>(block_begin.size()) - 1, 1, threads,
-              [&rows, &block_begin, value, x, y](int64_t begin, int64_t end, int) {
-                MultiplyRows(rows, value, block_begin[static_cast<size_t>(begin)],
+              [&rows, &runs, &block_begin, value, x, y](int64_t begin, int64_t end, int) {
+                MultiplyRows(rows, runs, value, block_begin[static_cast<size_t>(begin)],
                              block_begin[static_cast<size_t>(end)], x, y);
               });
 }
@@ -114,14 +130,14 @@ Result<CsrOperator> CsrOperator::FromColumns(const CscView& a, const Context& co
     op.owned_ = *std::move(rows);
     op.rows_ = op.owned_;  // moving a vector keeps its buffer, so the view survives a move of this
   }
-  op.CutIntoBlocks();
+  op.CutIntoBlocks(context.threads);
   return Result<CsrOperator>(std::move(op));
 }
 
 CsrOperator CsrOperator::FromRows(const CscView& rows) {
   CsrOperator op;
   op.rows_ = rows;
-  op.CutIntoBlocks();
+  op.CutIntoBlocks(1);
   return op;
 }
 
@@ -129,16 +145,18 @@ CsrOperator CsrOperator::FromRows(CscMatrix&& rows) {
   CsrOperator op;
   op.owned_ = std::move(rows);
   op.rows_ = op.owned_;  // as above
-  op.CutIntoBlocks();
+  op.CutIntoBlocks(1);
   return op;
 }
 
-void CsrOperator::CutIntoBlocks() {
+void CsrOperator::CutIntoBlocks(int threads) {
+  runs_ = FindRowRuns(rows_, threads);
   int64_t begin_work = 0;
   block_begin_.push_back(0);
   for (int64_t i = 0; i < n(); ++i) {
     const int64_t work = rows_.col_ptr[i + 1] + i + 1;
-    if (work - begin_work >= kBlockWork || i + 1 == n()) {
+    const bool ends_run = runs_.empty() || i + 1 == n() || runs_[static_cast<size_t>(i + 1)] > 0;
+    if (ends_run && (work - begin_work >= kBlockWork || i + 1 == n())) {
       block_begin_.push_back(i + 1);
       begin_work = work;
     }
@@ -146,7 +164,7 @@ void CsrOperator::CutIntoBlocks() {
 }
 
 void CsrOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
-  MultiplyBlocks(rows_, rows_.values.data(), block_begin_, x.data(), y.data(), threads);
+  MultiplyBlocks(rows_, runs_, rows_.values.data(), block_begin_, x.data(), y.data(), threads);
 }
 
 int64_t CsrOperator::bytes_per_apply() const { return BytesPerApply(rows_); }
@@ -159,12 +177,13 @@ int64_t CsrOperator::BytesPerApply(const CscView& a) {
 int64_t CsrOperator::HostBytes(const CscView& a) {
   // A block has more work than kBlockWork but for the last; their list may have room for twice.
   const int64_t blocks = (a.nnz() + a.n_cols) / kBlockWork + 2;
-  return a.nnz() * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) +
+  return a.nnz() * static_cast<int64_t>(sizeof(double) + sizeof(int32_t)) + a.n_cols +
          (a.n_cols + 1 + 2 * blocks) * static_cast<int64_t>(sizeof(int64_t));
 }
 
 int64_t CsrOperator::host_bytes() const {
-  return owned_.bytes() + static_cast<int64_t>(block_begin_.capacity() * sizeof(int64_t));
+  return owned_.bytes() + static_cast<int64_t>(runs_.size()) +
+         static_cast<int64_t>(block_begin_.capacity() * sizeof(int64_t));
 }
 
 Result<FactoredOperator> FactoredOperator::FromRows(const CscView& g_rows, const Context& context) {
@@ -208,7 +227,8 @@ CsrFloatOperator::CsrFloatOperator(const CsrOperator& of, int threads)
 }
 
 void CsrFloatOperator::Apply(std::span<const double> x, std::span<double> y, int threads) const {
-  MultiplyBlocks(of_.rows_, values_.data(), of_.block_begin_, x.data(), y.data(), threads);
+  MultiplyBlocks(of_.rows_, of_.runs_, values_.data(), of_.block_begin_, x.data(), y.data(),
+                 threads);
 }
 
 int64_t CsrFloatOperator::bytes_per_apply() const {

@@ -48,9 +48,10 @@ class CsrOperator final : public LinearOperator {
  private:
   friend class CsrFloatOperator;
   CsrOperator() = default;
-  void CutIntoBlocks();
+  void CutIntoBlocks(int threads);
   CscMatrix owned_;  // by rows; empty where the arrays are borrowed
   CscView rows_;
+  Array<uint8_t> runs_;  // of rows with the same columns; empty: there are few
   std::vector<int64_t> block_begin_;
 };
 

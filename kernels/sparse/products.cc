@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 #include "kernels/base/hot_kernel.h"
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/make_rows.h"
+#include "kernels/sparse/row_runs.h"
 
 namespace spaid::kernels {
 namespace {
@@ -31,6 +33,11 @@ Status SizeMismatch(const PatternView& a, const PatternView& b) {
       .At("b");
 }
 
+// No run of rows goes beyond it.
+int64_t EndOfBatch(int64_t i, int64_t n) {
+  return std::min(n, (i / kRowsPerBatch + 1) * kRowsPerBatch);
+}
+
 // A sum of nothing. Not +0: a first product of -0 stays.
 constexpr double kNothing = -0.0;
 
@@ -46,6 +53,14 @@ struct Row {
   Array<int32_t> place;   // -1: not in the row
   Array<int32_t> column;  // room for the largest row so far
   Array<double> sum;      // kNothing
+
+  // Rows [begin, end), of the same columns, are summed, and wait: kMostRun sums for each column.
+  void ReserveRun() {
+    if (run_sum.size() < kMostRun * column.size())
+      run_sum.assign(kMostRun * column.size(), kNothing);
+  }
+  Array<double> run_sum;
+  int64_t begin = 0, end = 0, run_entries = 0;
 };
 
 // One for each thread, made where it is first used, so that its pages are that thread's.
@@ -70,6 +85,24 @@ int64_t MostEntries(const PatternView& a, const PatternView& b, int64_t i) {
   return std::min(products, b.n_rows);
 }
 
+// One entry of each row of a run, `stride` apart.
+class LeftOfRun {
+ public:
+  SPAID_INLINE LeftOfRun(const double* values, int64_t stride, int length)
+      : left_{values[0], values[stride], length > 2 ? values[2 * stride] : 0,
+              length > 3 ? values[3 * stride] : 0} {}
+  SPAID_INLINE void Add(double right, double* sums) const {
+    double own[kMostRun];
+    std::memcpy(own, sums, sizeof(own));
+#pragma GCC unroll 1  // else it is not one instruction
+    for (int t = 0; t < kMostRun; ++t) own[t] = std::fma(left_[t], right, own[t]);
+    std::memcpy(sums, own, sizeof(own));
+  }
+
+ private:
+  double left_[kMostRun];
+};
+
 // Sums row i; returns its entries. Whether a column is there already cannot be foretold, so there
 // is no branch on it: half of the time.
 SPAID_HOT_KERNEL
@@ -91,6 +124,55 @@ int64_t SumRow(const CscView& a, const CscView& b, int64_t i, int32_t* place, in
     }
   }
   return entries;
+}
+
+// The same of a run of `length` rows, kMostRun sums for each column.
+SPAID_HOT_KERNEL
+int64_t SumRun(const CscView& a, const CscView& b, int64_t i, int length, int32_t* place,
+               int32_t* column, double* sum) {
+  int32_t entries = 0;
+  const int64_t count = a.col_ptr[Z(i) + 1] - a.col_ptr[Z(i)];
+  const int32_t* const inner = a.row_idx.data() + a.col_ptr[Z(i)];
+  const double* const values = a.values.data() + a.col_ptr[Z(i)];
+  for (int64_t p = 0; p < count; ++p) {
+    const LeftOfRun left(values + p, count, length);
+    const int64_t end = b.col_ptr[Z(inner[p]) + 1];
+    for (int64_t q = b.col_ptr[Z(inner[p])]; q < end; ++q) {
+      const int32_t j = b.row_idx[Z(q)];
+      const int32_t before = place[j];
+      const int32_t at = before < 0 ? entries : before;
+      entries += before < 0;
+      place[j] = at;
+      column[at] = j;
+      left.Add(b.values[Z(q)], sum + int64_t{kMostRun} * at);
+    }
+  }
+  return entries;
+}
+
+// Into the values of `length` rows whose columns are known; `sum` has kMostRun places for each
+// column of C.
+SPAID_HOT_KERNEL
+void SumKnownRun(const CscView& a, const CscView& b, int64_t i, int length,
+                 std::span<const int32_t> columns, double* sum, double* values) {
+  for (const int32_t j : columns) {
+    for (int64_t t = 0; t < kMostRun; ++t) sum[kMostRun * int64_t{j} + t] = kNothing;
+  }
+  const int64_t count = a.col_ptr[Z(i) + 1] - a.col_ptr[Z(i)];
+  const int32_t* const inner = a.row_idx.data() + a.col_ptr[Z(i)];
+  const double* const of_a = a.values.data() + a.col_ptr[Z(i)];
+  for (int64_t p = 0; p < count; ++p) {
+    const LeftOfRun left(of_a + p, count, length);
+    const int64_t end = b.col_ptr[Z(inner[p]) + 1];
+    for (int64_t q = b.col_ptr[Z(inner[p])]; q < end; ++q) {
+      left.Add(b.values[Z(q)], sum + kMostRun * int64_t{b.row_idx[Z(q)]});
+    }
+  }
+  for (size_t p = 0; p < columns.size(); ++p) {
+    for (int t = 0; t < length; ++t) {
+      values[static_cast<size_t>(t) * columns.size() + p] = sum[kMostRun * int64_t{columns[p]} + t];
+    }
+  }
 }
 
 // The same of a row whose columns are known, into `sum`, which has a place for each column of C.
@@ -121,6 +203,19 @@ void Sort(int32_t* columns, int64_t count) {
   }
 }
 
+// Hands over the next row of the run.
+void GiveOfRun(Row& row, int64_t i, RowSink& sink) {
+  const bool last = i + 1 == row.end;
+  for (int64_t p = 0; p < row.run_entries; ++p) {
+    const int32_t j = row.column[Z(p)];
+    double* const sums = row.run_sum.data() + int64_t{kMostRun} * row.place[Z(j)];
+    sink.Add(j, sums[i - row.begin]);
+    if (!last) continue;
+    std::fill_n(sums, kMostRun, kNothing);
+    row.place[Z(j)] = -1;
+  }
+}
+
 // Hands the row over, and takes it out of `place`.
 void Give(Row& row, int64_t entries, RowOrder order, RowSink& sink) {
   if (order == RowOrder::kAscending) Sort(row.column.data(), entries);
@@ -145,7 +240,24 @@ Result<std::optional<CscMatrix>> MultiplyUpTo(int64_t most_entries, const CscVie
                          if (bounded && all_entries.load(std::memory_order_relaxed) > most_entries)
                            return;
                          Row& row = rows.Of(worker);
-                         row.Reserve(MostEntries(a, b, i));
+                         if (i >= row.end || i < row.begin) {
+                           row.Reserve(MostEntries(a, b, i));
+                           const int run = RowRun(a, i, EndOfBatch(i, a.n_cols));
+                           row.begin = i, row.end = i + run;
+                           if (run > 1) {
+                             row.ReserveRun();
+                             row.run_entries = SumRun(a, b, i, run, row.place.data(),
+                                                      row.column.data(), row.run_sum.data());
+                             if (order == RowOrder::kAscending)
+                               Sort(row.column.data(), row.run_entries);
+                           }
+                         }
+                         if (row.end > row.begin + 1) {
+                           GiveOfRun(row, i, sink);
+                           if (bounded)
+                             all_entries.fetch_add(row.run_entries, std::memory_order_relaxed);
+                           return;
+                         }
                          const int64_t entries =
                              SumRow(a, b, i, row.place.data(), row.column.data(), row.sum.data());
                          Give(row, entries, order, sink);
@@ -169,16 +281,29 @@ Status MultiplyOn(const PatternView& c, const CscView& a, const CscView& b,
   try {
     Context context = with_progress;
     context.progress = nullptr;
-    std::vector<Array<double>> sums(static_cast<size_t>(ResolveThreads(context.threads)));
-    const StopReason stopped = ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
-                                           [&](int64_t begin, int64_t end, int worker) {
-                                             Array<double>& sum = sums[static_cast<size_t>(worker)];
-                                             if (sum.empty()) sum.resize(Z(b.n_rows));
-                                             for (int64_t i = begin; i < end; ++i) {
-                                               SumKnownRow(a, b, i, c.column(i), sum.data(),
-                                                           values.data() + c.col_ptr[Z(i)]);
-                                             }
-                                           });
+    struct Sums {
+      Array<double> of_row, of_run;
+    };
+    std::vector<Sums> sums(static_cast<size_t>(ResolveThreads(context.threads)));
+    const auto place = [&](Array<double>& sum, int64_t each) {
+      if (sum.empty()) sum.resize(Z(each * b.n_rows));
+      return sum.data();
+    };
+    const StopReason stopped =
+        ParallelFor(a.n_cols, kRowsPerBatch, context, Stage::kBuild,
+                    [&](int64_t begin, int64_t end, int worker) {
+                      Sums& own = sums[static_cast<size_t>(worker)];
+                      for (int64_t i = begin; i < end;) {
+                        const int run = RowRun(a, i, end);
+                        double* const to = values.data() + c.col_ptr[Z(i)];
+                        if (run > 1) {
+                          SumKnownRun(a, b, i, run, c.column(i), place(own.of_run, kMostRun), to);
+                        } else {
+                          SumKnownRow(a, b, i, c.column(i), place(own.of_row, 1), to);
+                        }
+                        i += run;
+                      }
+                    });
     if (stopped != StopReason::kNone) return StopStatus(stopped, "the product");
     return {};
   } catch (const std::bad_alloc&) {

@@ -21,10 +21,11 @@ namespace spaid::kernels {
 // C = A B. `a` and `b` canonical; the result is canonical, too, and stores an entry wherever a
 // product of two stored ones falls, whatever their values. Each entry is summed with fma in
 // ascending order of the inner index, from 0: the same bits for any number of threads. Scratch: for
-// each thread 4 bytes for each column of B, and once more the entries of C. Errors:
-// INVALID_ARGUMENT/SIZE_MISMATCH; stop statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. Thread-safe.
-// `b` may have unsorted rows; so has the result with kAsFound, which spares their sorting where it
-// is but the right factor of another product.
+// each thread 4 bytes for each column of B, and once more the entries of C. Rows of A one after the
+// other with the same columns are summed together. Errors: INVALID_ARGUMENT/SIZE_MISMATCH; stop
+// statuses; RESOURCE_EXHAUSTED/OUT_OF_MEMORY. Thread-safe. `b` may have unsorted rows; so has the
+// result with kAsFound, which spares their sorting where it is but the right factor of another
+// product.
 enum class RowOrder { kAscending, kAsFound };
 Result<CscMatrix> Multiply(const CscView& a, const CscView& b, const Context& context,
                            RowOrder order = RowOrder::kAscending);
@@ -37,7 +38,7 @@ Result<std::optional<CscMatrix>> MultiplyUpTo(int64_t most_entries, const CscVie
 
 // The values of C = A B on its pattern `c`, which Multiply found for matrices of these patterns.
 // `values`: those of c. As Multiply otherwise, bit for bit. Scratch: for each thread 8 bytes for
-// each column of B.
+// each column of B, and 32 more where rows of A one after the other have the same columns.
 Status MultiplyOn(const PatternView& c, const CscView& a, const CscView& b, const Context& context,
                   std::span<double> values);
 

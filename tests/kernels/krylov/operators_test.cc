@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/kernels/krylov/helpers.h"
+#include "tests/kernels/sparse/matrices.h"
 #include "tests/oracle/generators.h"
 #include "tests/oracle/oracle.h"
 
@@ -48,6 +49,27 @@ TEST(Operators, ThreadsDoNotChangeABit) {
   const CsrOperator op = CsrOperator::FromColumns(a);
   const Vector serial = Apply(op, x, 1);
   for (const int threads : {2, 3, 5}) EXPECT_EQ(Apply(op, x, threads), serial) << threads;
+}
+
+// Rows of a node are multiplied together, of which 5 and 7 leave a rest.
+TEST(Operators, OfNodesEqualTheDenseOnesForAnyNumberOfThreads) {
+  for (int size = 2; size <= 7; ++size) {
+    SCOPED_TRACE(size);
+    const CscMatrix rows = OfNodes(oracle::ConvectionDiffusion(90, 40, 1.5).pattern(), size, 3);
+    const Vector x = RandomVector(rows.n_cols, 2);
+    Vector expected(x.size(), 0.0);
+    ForEntries(rows, [&](int64_t j, int64_t i, double v) {
+      expected[static_cast<size_t>(i)] += v * x[static_cast<size_t>(j)];
+    });
+    const CsrOperator op = CsrOperator::FromRows(rows);
+    const Vector y = Apply(op, x, 1);
+    const Vector in_floats = Apply(CsrFloatOperator(op, 2), x, 2);
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_NEAR(y[i], expected[i], 1e-12) << i;
+      ASSERT_NEAR(in_floats[i], expected[i], 1e-4) << i;
+    }
+    for (const int threads : {2, 3, 5}) EXPECT_EQ(Apply(op, x, threads), y) << threads;
+  }
 }
 
 TEST(Operators, SymmetricMatricesAreBorrowedOthersCopied) {

@@ -44,6 +44,27 @@ inline void ExpectCanonical(const PatternView& p) {
   }
 }
 
+// Each entry of `of` a dense block of `size` x `size` random values: columns of a node have the
+// same rows.
+inline CscMatrix OfNodes(const PatternView& of, int size, uint64_t seed) {
+  oracle::Random random(seed);
+  CscMatrix a{.n_rows = of.n_rows * size,
+              .n_cols = of.n_cols * size,
+              .col_ptr = {0},
+              .row_idx = {},
+              .values = {}};
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    for (const int32_t node : of.column(j / size)) {
+      for (int k = 0; k < size; ++k) {
+        a.row_idx.push_back(node * size + k);
+        a.values.push_back(random.Uniform(-1, 1));
+      }
+    }
+    a.col_ptr.push_back(a.nnz());
+  }
+  return a;
+}
+
 // About `mean` entries a column in random rows, each ±2^e, e uniform in [-range, range); columns
 // may be empty. A diagonal where asked for, of the same kind.
 inline CscMatrix RandomSparse(int64_t n, double mean, double range, bool diagonal, uint64_t seed) {

@@ -94,6 +94,34 @@ TEST(Products, EqualTheDefinitionBitForBitForAnyNumberOfThreads) {
   }
 }
 
+// Rows of a node are summed together.
+TEST(Products, OfNodesEqualTheDefinitionBitForBit) {
+  for (int size = 2; size <= 7; ++size) {
+    SCOPED_TRACE(size);
+    // Larger than a batch, whose end falls into a node.
+    const CscMatrix a = OfNodes(RandomSparse(600 / size, 4, 2, false, 7).pattern(), size, 8);
+    CscMatrix b = RandomSparse(a.n_cols, 3, 10, false, 9);
+    const auto c = Multiply(a, b, Threads(3));
+    ASSERT_TRUE(c.ok());
+    ExpectCanonical(c->pattern());
+    EXPECT_EQ(DenseOf(*c).a, SummedInOrder(DenseOf(a), DenseOf(b)).a);
+    std::vector<double> again(c->values.size(), 99);
+    ASSERT_TRUE(MultiplyOn(c->pattern(), a, b, Threads(2), again).ok());
+    EXPECT_EQ(again, Copy(c->values));
+    // An infinity stays in the rows that it belongs to.
+    b.values[0] = std::numeric_limits<double>::infinity();
+    const auto with = Multiply(a, b, Threads(1));
+    ASSERT_TRUE(with.ok());
+    const oracle::Dense got = DenseOf(*with), expected = SummedInOrder(DenseOf(a), DenseOf(b));
+    for (size_t p = 0; p < got.a.size(); ++p) {
+      ASSERT_TRUE(got.a[p] == expected.a[p] || (std::isnan(got.a[p]) && std::isnan(expected.a[p])));
+    }
+    const auto found = Multiply(a, b, Threads(2), RowOrder::kAsFound);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(Copy(Transpose(*found).row_idx), Copy(Transpose(*with).row_idx));
+  }
+}
+
 TEST(Products, ManyRowsOverSeveralBatches) {
   const CscMatrix a = oracle::Laplacian2d(61, 53);
   const auto c = Multiply(a, a, Threads(2));
