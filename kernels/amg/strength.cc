@@ -92,22 +92,24 @@ class NodeRow {
     for (int64_t i = node * block_; i < (node + 1) * block_; ++i) {
       const auto columns = a_.column(i);
       const auto values = a_.column_values(i);
+      // Rows of a node mostly have the same columns: then none is new.
+      const auto known = static_cast<std::ptrdiff_t>(blocks->size());
+      size_t at = 0;
+      int32_t other = -1, end = 0;  // the block at hand, and where the next begins
       for (size_t p = 0; p < columns.size(); ++p) {
+        if (columns[p] >= end) {
+          other = columns[p] / block_;
+          end = (other + 1) * block_;
+          while (at < Z(known) && (*blocks)[at].first < other) ++at;
+          if (at == Z(known) || (*blocks)[at].first != other) blocks->emplace_back(other, 0);
+        }
         const double scaled = values[p] / (roots_[Z(i)] * roots_[Z(columns[p])]);
-        blocks->emplace_back(columns[p] / block_, scaled * scaled);
+        const bool is_known = at < Z(known) && (*blocks)[at].first == other;
+        (is_known ? (*blocks)[at] : blocks->back()).second += scaled * scaled;
       }
+      std::inplace_merge(blocks->begin(), blocks->begin() + known, blocks->end(),
+                         [](const auto& x, const auto& y) { return x.first < y.first; });
     }
-    std::stable_sort(blocks->begin(), blocks->end(),
-                     [](const auto& x, const auto& y) { return x.first < y.first; });
-    size_t kept = 0;
-    for (size_t p = 0; p < blocks->size(); ++p) {
-      if (kept > 0 && (*blocks)[kept - 1].first == (*blocks)[p].first) {
-        (*blocks)[kept - 1].second += (*blocks)[p].second;
-      } else {
-        (*blocks)[kept++] = (*blocks)[p];
-      }
-    }
-    blocks->resize(kept);
   }
 
  private:
