@@ -145,19 +145,19 @@ BuildEstimate GuessPetsc(const PreconditionerSpec& spec, int64_t n, int64_t nnz_
 
 const PreconditionerEngine& ParasailsEngine() {
   static const Petsc engine(EngineKind::kParasails, "parasails", PetscMethod::kParasails,
-                            {.fixed = 1e6, .row = 500, .entry = 15});
+                            {.fixed = 1e6, .row = 900, .entry = 0.5});
   return engine;
 }
 
 const PreconditionerEngine& BoomeramgEngine() {
   static const Petsc engine(EngineKind::kBoomeramg, "boomeramg", PetscMethod::kBoomeramg,
-                            {.fixed = 1e6, .row = 1000, .nnz_a = 100});
+                            {.fixed = 1e6, .row = 1450, .nnz_a = 58});
   return engine;
 }
 
 const PreconditionerEngine& GamgEngine() {
   static const Petsc engine(EngineKind::kGamg, "gamg", PetscMethod::kGamg,
-                            {.fixed = 1e6, .row = 1000, .nnz_a = 100});
+                            {.fixed = 1e6, .row = 3000, .nnz_a = 17});
   return engine;
 }
 

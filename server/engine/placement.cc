@@ -172,17 +172,19 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
       build.spec.static_spai.pattern.row_match) {
     return std::nullopt;
   }
+  const bool alone = kernels::TraitsOf(build.spec.engine).ranks_alone;
   const kernels::DeviceInfo& ranks = devices_[*ranks_];
   const int64_t limit = engine_.State(static_cast<int>(slots_[*ranks_].front())).limit_bytes;
   // M comes to rank 0, in pieces; each rank has its part of all else, and columns of others.
   const int64_t bytes = kRanksShare * estimate.host_bytes;
-  const bool alone = kernels::TraitsOf(build.spec.engine).ranks_alone;
   if (bytes > limit && !build.over_ranks && !alone) return std::nullopt;
   const int64_t host_bytes = 2 * estimate.download_bytes + bytes / std::max(1, ranks.index);
   const double sequential_ms = estimate.predicted_ms * threads();
-  const double predicted_ms = kRanksOverhead * sequential_ms / std::max(1, ranks.threads) +
-                              kRanksFixedMs +
-                              static_cast<double>(2 * estimate.download_bytes) / kRanksBytesPerMs;
+  // hypre and PETSc have a thread a rank, and rates of their own.
+  const double predicted_ms =
+      alone ? sequential_ms / std::max(1, ranks.index)
+            : kRanksOverhead * sequential_ms / std::max(1, ranks.threads) + kRanksFixedMs +
+                  static_cast<double>(2 * estimate.download_bytes) / kRanksBytesPerMs;
   const bool too_large_here =
       options_.max_build_bytes > 0 && estimate.host_bytes > options_.max_build_bytes;
   const bool gpu = devices_.size() > 2 && estimate.predicted_device_ms > 0;

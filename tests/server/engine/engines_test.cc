@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/engine/engine.h"
+#include "server/base/reasons.h"
 #include "server/engine/convert.h"
 #include "server/engine/resolved_build.h"
 #include "tests/server/engine/matrices.h"
