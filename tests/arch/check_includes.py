@@ -77,6 +77,7 @@ THIRD_PARTIES = {
     'httplib.h': (),
     'Eigen/': ('client/cpp', 'client/cli', 'client/examples'),
     'petsc': ('client/petsc', 'kernels/mpi'),
+    'HYPRE_': ('kernels/mpi',),
     'mpi.h': ('client/petsc', 'kernels/mpi'),
     'nlohmann/': ('server/ops', 'client/'),
     'benchmark/': ('kernels/bench', 'server/sched'),
