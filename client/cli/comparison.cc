@@ -54,6 +54,9 @@ bool Fits(Method method, const EngineTraits& engine, const Diagnosis& d, bool in
 EngineTraits TraitsOf(const PreconditionerSpec& spec) {
   EngineTraits traits = spaid::TraitsOf(spec.engine);
   if (traits.by_parts && spec.amg.pre_sweeps != spec.amg.post_sweeps) traits.for_cg = false;
+  if (spec.petsc.symmetry == ParasailsSymmetry::kGeneral && spec.engine == Engine::kParasails) {
+    traits.for_cg = false;
+  }
   return traits;
 }
 

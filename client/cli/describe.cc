@@ -75,6 +75,13 @@ void AddFacts(Facts& facts, const AmgQuality& q) {
   }
 }
 
+void AddFacts(Facts& facts, const PetscQuality& q) {
+  if (q.levels == 0) return;
+  facts.Add("levels", FormatCount(q.levels));
+  facts.Add("complexity", FormatFixed(q.operator_complexity, 2) + " of the entries, " +
+                              FormatFixed(q.grid_complexity, 2) + " of the rows of A");
+}
+
 std::string LevelTable(const AmgQuality& q, bool color) {
   using Align = Table::Align;
   Table table({{"level", Align::kRight},
@@ -194,6 +201,7 @@ std::string Describe(const PreconditionerInfo& info, bool color) {
     facts.Add("|AM - I|", FormatResidual(q.residual_frobenius) + " (Frobenius)");
   }
   if (q.amg) AddFacts(facts, *q.amg);
+  if (q.petsc) AddFacts(facts, *q.petsc);
   if (q.dynamic_spai) AddFacts(facts, *q.dynamic_spai, info.n);
   if (q.residual_quantiles.size() == 8) {
     facts.Add("columns", "median " + FormatResidual(q.residual_quantiles[3]) + ", 99 % below " +

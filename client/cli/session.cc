@@ -126,6 +126,7 @@ Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec sp
   if (auto error = UploadVectors(session, "--near-null-space", &spec.amg.near_null_space)) {
     return *std::move(error);
   }
+  spec.petsc.near_null_space = spec.amg.near_null_space;  // by one flag
   if (auto error = UploadVectors(session, "--coordinates", &spec.amg.coordinates)) {
     return *std::move(error);
   }

@@ -26,6 +26,14 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
                          "it without fetching and download its parts one by one",
                      "part");
   }
+  if (fetch_result && TraitsOf(spec.engine).ranks_alone) {
+    return MakeError(
+        Code::kFailedPrecondition, kMatrixOverRanks,
+        "M of " + std::string(TraitsOf(spec.engine).title) +
+            " lies over the server's ranks and is not sent: build it without fetching, "
+            "and solve with its handle",
+        "engine");
+  }
   v1::BuildPreconditionerRequest header_request;
   v1::BuildHeader& header = *header_request.mutable_header();
   header.set_matrix(matrix);

@@ -19,11 +19,12 @@ inline constexpr std::string_view kStopRequested = "STOP_REQUESTED";    // CallO
 inline constexpr std::string_view kTimeout = "TIMEOUT";                 // CallOptions::timeout
 inline constexpr std::string_view kProtocolViolation = "PROTOCOL_VIOLATION";  // the server's fault
 inline constexpr std::string_view kChecksumMismatch = "CHECKSUM_MISMATCH";    // in a received chunk
-inline constexpr std::string_view kSizeMismatch = "SIZE_MISMATCH";      // spans that do not fit
-inline constexpr std::string_view kBadOption = "BAD_OPTION";            // ClientOptions
-inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";       // Client::Allocate
-inline constexpr std::string_view kUnreadableFile = "UNREADABLE_FILE";  // a PEM file
-inline constexpr std::string_view kPartNeeded = "PART_NEEDED";          // M is no matrix
+inline constexpr std::string_view kSizeMismatch = "SIZE_MISMATCH";         // spans that do not fit
+inline constexpr std::string_view kBadOption = "BAD_OPTION";               // ClientOptions
+inline constexpr std::string_view kOutOfMemory = "OUT_OF_MEMORY";          // Client::Allocate
+inline constexpr std::string_view kUnreadableFile = "UNREADABLE_FILE";     // a PEM file
+inline constexpr std::string_view kMatrixOverRanks = "MATRIX_OVER_RANKS";  // M is not sent
+inline constexpr std::string_view kPartNeeded = "PART_NEEDED";             // M is no matrix
 
 Error MakeError(Code code, std::string_view reason, std::string message, std::string field = {});
 

@@ -55,6 +55,22 @@ std::string_view Name(Cycle value) {
   return Pick(kNames, value);
 }
 
+std::string_view Name(ParasailsSymmetry value) {
+  static constexpr std::string_view kNames[] = {"auto", "general", "spd"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(BoomeramgCoarsening value) {
+  static constexpr std::string_view kNames[] = {"hmis", "pmis", "falgout", "cljp"};
+  return Pick(kNames, value);
+}
+
+std::string_view Name(BoomeramgInterpolation value) {
+  static constexpr std::string_view kNames[] = {"extended", "classical", "direct", "standard",
+                                                "multipass"};
+  return Pick(kNames, value);
+}
+
 std::string_view Name(PartKind value) {
   static constexpr std::string_view kNames[] = {"unknown",  "scale",          "a",        "p", "r",
                                                 "smoother", "coarse-inverse", "near-null"};

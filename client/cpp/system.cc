@@ -86,7 +86,8 @@ void System::SetCoordinates(int count, std::span<const double> coordinates) {
 
 Expected<PreconditionerSpec> System::Spec(const CallOptions& call) {
   PreconditionerSpec spec = options_.spec;
-  if (spec.engine != Engine::kAmg || vector_count_ == 0) return spec;
+  const bool reads = spec.engine == Engine::kAmg || (spec.engine == Engine::kGamg && !coordinates_);
+  if (!reads || vector_count_ == 0) return spec;
   if (vectors_handle_.empty()) {
     const int64_t n = static_cast<int64_t>(vectors_.size()) / std::max(1, vector_count_);
     auto stored = client_->UploadVectors(n, vector_count_, vectors_, "", call);
@@ -95,6 +96,7 @@ Expected<PreconditionerSpec> System::Spec(const CallOptions& call) {
   }
   spec.amg.near_null_space = coordinates_ ? "" : vectors_handle_;
   spec.amg.coordinates = coordinates_ ? vectors_handle_ : "";
+  spec.petsc.near_null_space = vectors_handle_;
   return spec;
 }
 

@@ -50,6 +50,10 @@ PetscErrorCode Build(PC pc) {
              "to be applied here; add -ksp_type spaid, which solves as a whole there, or take "
              "another engine",
              std::string(Name(data.settings.options.solve.engine)).c_str());
+  PetscCheck(!TraitsOf(data.settings.options.solve.engine).ranks_alone, comm, PETSC_ERR_SUP,
+             "spaid: M of -pc_spaid_engine %s lies over the ranks of the daemon, and is not sent; "
+             "add -ksp_type spaid, which solves as a whole there, or take another engine",
+             std::string(Name(data.settings.options.solve.engine)).c_str());
   std::optional<Error> refused;
   PetscCall(data.remote.Upload(pc->pmat, data.settings));
   PetscCall(data.remote.Build(comm, data.settings, &refused));

@@ -221,6 +221,10 @@ std::string Figure(double value) {
   return text;
 }
 
+bool MayBePositive(const Diagnosis& d) {
+  return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
+}
+
 int64_t FirstEmptyColumn(const PatternView& a) {
   for (int64_t j = 0; j < a.n_cols; ++j) {
     if (a.col_ptr[j] == a.col_ptr[j + 1]) return j;
@@ -258,12 +262,8 @@ Result<Method> ResolveMethod(Method method, bool for_cg, const Diagnosis& diagno
             .At("method", diagnosis.asymmetry_column);
       }
       return method;
-    case Method::kAuto: {
-      const bool positive =
-          diagnosis.zero_diagonal.count == 0 && diagnosis.negative_diagonal.count == 0;
-      return diagnosis.numerically_symmetric && positive && for_cg ? Method::kCg
-                                                                   : Method::kBicgstab;
-    }
+    case Method::kAuto:
+      return MayBePositive(diagnosis) && for_cg ? Method::kCg : Method::kBicgstab;
   }
   return Status(StatusCode::kInvalidArgument, "BAD_METHOD",
                 "method = " + std::to_string(static_cast<int>(method)) +

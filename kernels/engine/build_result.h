@@ -12,6 +12,7 @@
 #include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/engine/engine.h"
 #include "kernels/fsai/fsai.h"
+#include "kernels/mpi/petsc_options.h"
 #include "kernels/sparse/scaling.h"
 #include "kernels/static_spai/static_spai.h"
 
@@ -22,6 +23,7 @@ struct Quality : StaticSpaiQuality {
   std::optional<FsaiQuality> fsai;  // of kFsai and kAfsai: that, and `density`, are all they know
   std::optional<DynamicSpaiQuality> dynamic_spai;  // of kDynamicSpai, besides that of its numbers
   std::optional<AmgQuality> amg;                   // of kAmg: all that it knows
+  std::optional<PetscQuality> petsc;               // of what hypre and PETSc make: all they tell
   bool pattern_reused = false;                     // on what an earlier build found (grows_pattern)
   // How A was scaled before M was made: kNone, kEquilibrate, kMatching. Figures are of A itself.
   ScalingMode scaling = ScalingMode::kNone;
@@ -34,6 +36,7 @@ struct Quality : StaticSpaiQuality {
     visit("fsai", fsai);
     visit("dynamic_spai", dynamic_spai);
     visit("amg", amg);
+    visit("petsc", petsc);
   }
 
   // Columns of M, or rows of G, that something befell, by its name ("rescued"); zeros included, and

@@ -70,20 +70,31 @@ Engine::Placed AsPlaced(RanksDevice::Made over) {
 
 // Refuses work on a stand-in.
 Status NotHere(const std::string& why) {
-  return Status(StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
-                "the matrix lies over the ranks alone: " + why +
-                    "; they build static SPAI and static FSAI, and solve by CG, BiCGSTAB and GMRES")
+  return Status(
+             StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
+             "the matrix lies over the ranks alone: " + why +
+                 "; they build static SPAI, static FSAI, ParaSails, BoomerAMG and GAMG, and solve "
+                 "by CG, BiCGSTAB and GMRES")
       .At("matrix");
 }
 
+// Refuses an engine that ranks alone build, where they do not.
+Status RanksNeeded(const EngineTraits& engine) {
+  return Status(StatusCode::kFailedPrecondition, "RANKS_NEEDED",
+                std::string(engine.name) +
+                    " is built by the ranks of MPI alone, device mpi:P, which is not this one; "
+                    "start the server as mpiexec -n P spaid --devices=mpi, or name another engine")
+      .At("engine");
+}
+
 // AUTO over ranks is FSAI where that may be, else static SPAI.
-Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const Diagnosis& diagnosis,
-                                      const PatternView* user_pattern) {
+Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const CscView& a,
+                                      const Diagnosis& diagnosis, const PatternView* user_pattern,
+                                      const Context& context) {
   if (user_pattern != nullptr) return NotHere("a pattern of yours cannot be spread beside it");
   ResolvedSpec resolved{spec, ""};
   if (spec.engine == EngineKind::kAuto) {
-    const bool fsai = diagnosis.numerically_symmetric && diagnosis.zero_diagonal.count == 0 &&
-                      diagnosis.negative_diagonal.count == 0;
+    const bool fsai = MayBePositive(diagnosis);
     resolved.spec.engine = fsai ? EngineKind::kFsai : EngineKind::kStaticSpai;
     resolved.spec.scaling = ScalingMode::kNone;
     resolved.reason =
@@ -94,6 +105,9 @@ Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const Diag
   if (engine.traits().kind == EngineKind::kNone) return resolved;
   if (!engine.traits().over_ranks) {
     return NotHere(std::string(engine.traits().name) + " is not built over ranks");
+  }
+  if (engine.traits().ranks_alone) {
+    return engine.Resolve(resolved.spec, a, diagnosis, user_pattern, context);
   }
   resolved.spec = engine.OwnOptions(resolved.spec);
   if (resolved.spec.scaling != ScalingMode::kNone) return NotHere("they do not scale it");
@@ -137,7 +151,8 @@ class DevicesEngine final : public Engine {
                                const Diagnosis& diagnosis, const PatternView* user_pattern,
                                const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
-    if (IsStandIn(a)) return ResolveOverRanks(spec, diagnosis, user_pattern);
+    if (Status s = CheckRanksAreHere(spec); !s.ok()) return s;
+    if (IsStandIn(a)) return ResolveOverRanks(spec, a, diagnosis, user_pattern, context);
     return FindEngine(spec.engine)->Resolve(spec, a, diagnosis, user_pattern, context);
   }
 
@@ -145,7 +160,11 @@ class DevicesEngine final : public Engine {
                                  const PatternView* user_pattern,
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
+    if (Status s = CheckRanksAreHere(spec); !s.ok()) return s;
     if (IsStandIn(a)) return GuessOverRanks(spec, a, context);
+    if (TraitsOf(spec.engine).ranks_alone) {
+      return FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
+    }
     auto estimate = EstimateScaled(*FindEngine(spec.engine), spec, a, user_pattern, context);
     if (estimate.ok() && (gpus_.empty() || TraitsOf(spec.engine).on_gpu == nullptr)) {
       estimate->device_bytes = estimate->device_bytes_min = 0;
@@ -170,6 +189,7 @@ class DevicesEngine final : public Engine {
     } else if (Status s = FindGpus(of.devices, context, &of.gpus); !s.ok()) {
       return s;
     }
+    if (engine.traits().ranks_alone && of.ranks == nullptr) return RanksNeeded(engine.traits());
     if (IsStandIn(a) && of.ranks == nullptr) return NotHere("a device of rank 0 builds nothing");
     if (spec.scaling != ScalingMode::kNone) {
       return MakeScaledPlan(engine, spec, a, user_pattern, std::move(of), context);
@@ -245,6 +265,11 @@ class DevicesEngine final : public Engine {
     return AsPlaced(Cuda().operator_of_matrix(gpu, mine->matrix(), fp32, context));
   }
 
+  Status CheckRanksAreHere(const PreconditionerSpec& spec) const {
+    const EngineTraits& engine = TraitsOf(spec.engine);
+    return engine.ranks_alone && ranks_ == nullptr ? RanksNeeded(engine) : Status();
+  }
+
   // From sizes alone: rows of the mean length, and as many entries of M as a power has at most.
   Result<BuildEstimate> GuessOverRanks(const PreconditionerSpec& spec, const CscView& a,
                                        const Context& context) const {
@@ -253,6 +278,9 @@ class DevicesEngine final : public Engine {
     const auto there = ranks_->SpreadMatrix(a, context);
     if (!there.ok()) return there.status();
     const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>((*there)->nnz());
+    if (TraitsOf(spec.engine).ranks_alone) {
+      return GuessPetsc(spec, a.n_cols, (*there)->nnz(), ranks_->info().threads);
+    }
     const double mean = nnz / n;
     const bool fsai = TraitsOf(spec.engine).factored;
     const int power = fsai ? spec.fsai.power : spec.static_spai.pattern.power;

@@ -34,8 +34,8 @@ class HostPreconditioner final : public Preconditioner {
   // M of parts.
   static std::shared_ptr<const HostPreconditioner> Of(
       EngineKind kind, std::shared_ptr<const AmgHierarchy> hierarchy);
-  // M that lies over the ranks alone.
-  static std::shared_ptr<const HostPreconditioner> Over(EngineKind kind, int64_t n,
+  // M that lies over the ranks alone. `for_cg`: as ForCg of its spec.
+  static std::shared_ptr<const HostPreconditioner> Over(EngineKind kind, int64_t n, bool for_cg,
                                                         std::shared_ptr<const OverRanks> m);
   // A copy that a build left: on a GPU, or over the ranks.
   void Keep(std::shared_ptr<const BuiltOnDevice> copy) const;
@@ -52,7 +52,8 @@ class HostPreconditioner final : public Preconditioner {
     return hierarchy_ ? hierarchy_->nnz() : matrix_.nnz();
   }
   bool for_cg() const override {
-    return hierarchy_ ? hierarchy_->symmetric() : Preconditioner::for_cg();
+    if (hierarchy_) return hierarchy_->symmetric();
+    return alone_over_ranks_ ? for_cg_over_ranks_ : Preconditioner::for_cg();
   }
   MForm form() const override {
     if (hierarchy_) return MForm::kParts;
@@ -92,6 +93,7 @@ class HostPreconditioner final : public Preconditioner {
   CscMatrix matrix_;
   std::shared_ptr<const AmgHierarchy> hierarchy_;      // null: M is a matrix
   std::shared_ptr<const OverRanks> alone_over_ranks_;  // null: M is here
+  bool for_cg_over_ranks_ = false;                     // that M
   Array<double> row_scaling_;
   ShownResult shown_;                         // until the layouts are made: they may fail
   std::optional<DiagonalOperator> diagonal_;  // of a diagonal M; borrows matrix_.values
@@ -119,6 +121,8 @@ double HostCopyBytesPerSecond(int threads);
 
 std::string Figure(double value);  // "1.23e-08", for texts
 
+// A is symmetric, and its diagonal positive.
+bool MayBePositive(const Diagnosis& d);
 // The first column that stores no entry; -1 where all do. O(n).
 int64_t FirstEmptyColumn(const PatternView& a);
 // INVALID_ARGUMENT/PRECONDITIONER_MISMATCH: it is none of this room's.

@@ -12,7 +12,19 @@ namespace spaid::kernels {
 
 // The value is the number of the same EngineKind on the wire. kAuto and kNone are in the table,
 // too: one becomes another one before anything is built, and with the other nothing is.
-enum class EngineKind { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai, kAmg };
+enum class EngineKind {
+  kAuto = 1,
+  kNone,
+  kJacobi,
+  kStaticSpai,
+  kFsai,
+  kAfsai,
+  kDynamicSpai,
+  kAmg,
+  kParasails,
+  kBoomeramg,
+  kGamg,
+};
 
 // How an engine's builds do on a GPU.
 struct GpuBuilds {
@@ -30,7 +42,7 @@ enum class MForm {
   kMatrix,
   kScaledRows,  // a matrix, made by A with its rows scaled: Engine::Solve
   kParts,       // EngineTraits::by_parts
-  kOverRanks,   // a matrix that lies over the ranks alone, of an A that does
+  kOverRanks,   // lies over the ranks alone: of an A that does, or EngineTraits::ranks_alone
 };
 
 struct EngineTraits {
@@ -55,6 +67,7 @@ struct EngineTraits {
   bool grows_pattern = false;
   const GpuBuilds* on_gpu = nullptr;  // null: builds are work of the host
   bool over_ranks = false;            // several processes build it together (kernels/mpi)
+  bool ranks_alone = false;           // and nobody else; M stays there, and is no matrix here
   BuildRates rates = {};              // of its builds, plan and all
 };
 

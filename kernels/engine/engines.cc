@@ -18,11 +18,15 @@ const PreconditionerEngine& FsaiEngine();
 const PreconditionerEngine& AfsaiEngine();
 const PreconditionerEngine& DynamicSpaiEngine();
 const PreconditionerEngine& AmgEngine();
+const PreconditionerEngine& ParasailsEngine();
+const PreconditionerEngine& BoomeramgEngine();
+const PreconditionerEngine& GamgEngine();
 
 std::span<const PreconditionerEngine* const> Engines() {
   static const std::array kEngines = {&AutoEngine(),        &NoEngine(),   &JacobiEngine(),
                                       &StaticSpaiEngine(),  &FsaiEngine(), &AfsaiEngine(),
-                                      &DynamicSpaiEngine(), &AmgEngine()};
+                                      &DynamicSpaiEngine(), &AmgEngine(),  &ParasailsEngine(),
+                                      &BoomeramgEngine(),   &GamgEngine()};
   return kEngines;
 }
 
@@ -58,6 +62,7 @@ std::span<const EngineKind> EngineKinds() {
 MForm FormOf(const PreconditionerSpec& spec) {
   const EngineTraits& engine = TraitsOf(spec.engine);
   if (engine.by_parts) return MForm::kParts;
+  if (engine.ranks_alone) return MForm::kOverRanks;
   return spec.scaling != ScalingMode::kNone && !engine.factored ? MForm::kScaledRows
                                                                 : MForm::kMatrix;
 }

@@ -52,11 +52,12 @@ std::shared_ptr<const HostPreconditioner> HostPreconditioner::Of(
 }
 
 std::shared_ptr<const HostPreconditioner> HostPreconditioner::Over(
-    EngineKind kind, int64_t n, std::shared_ptr<const OverRanks> m) {
+    EngineKind kind, int64_t n, bool for_cg, std::shared_ptr<const OverRanks> m) {
   CscMatrix none{.n_rows = n, .n_cols = n, .col_ptr = {}, .row_idx = {}, .values = {}};
   none.col_ptr.assign(static_cast<size_t>(n) + 1, 0);
   std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(none)));
   made->alone_over_ranks_ = std::move(m);
+  made->for_cg_over_ranks_ = for_cg;
   return made;
 }
 

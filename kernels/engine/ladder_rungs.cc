@@ -22,10 +22,6 @@ constexpr double kSooner = 1, kLater = 4;
 // Iterations before a rung is judged behind which nothing new stands.
 constexpr int64_t kLastLook = 400;
 
-bool MayBePositive(const Diagnosis& d) {
-  return d.numerically_symmetric && d.zero_diagonal.count == 0 && d.negative_diagonal.count == 0;
-}
-
 // Whether A may be negative definite; multigrid turns its sign.
 bool MayBeNegative(const Diagnosis& d, int64_t n) {
   return d.numerically_symmetric && d.negative_diagonal.count == n;

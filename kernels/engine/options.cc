@@ -34,6 +34,10 @@ Status CheckScaling(const EngineTraits& engine, ScalingMode mode) {
     return BadScaling(given + " is not for " + WireName(engine.kind) +
                       ", which scales A by its diagonal itself; leave it unset");
   }
+  if (engine.ranks_alone && mode != ScalingMode::kAuto) {
+    return BadScaling(given + " is not for " + WireName(engine.kind) +
+                      ", which has A as it is; leave it unset");
+  }
   if (mode != ScalingMode::kMatching) return {};
   if (engine.factored) {
     return BadScaling(given + " permutes the columns of A, and " + WireName(engine.kind) +

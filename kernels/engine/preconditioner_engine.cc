@@ -68,8 +68,9 @@ Result<BuildResult> EnginePlan::Build(const PreconditionerSpec& spec, const CscV
     result.build_ms = MsSince(start);
     return result;
   }
-  if (IsStandIn(a)) {
-    result.preconditioner = HostPreconditioner::Over(spec.engine, a.n_cols, made->over_ranks);
+  if (IsStandIn(a) || TraitsOf(spec.engine).ranks_alone) {
+    result.preconditioner =
+        HostPreconditioner::Over(spec.engine, a.n_cols, ForCg(spec), made->over_ranks);
     result.quality = std::move(made->quality);
     result.build_ms = MsSince(start);
     return result;

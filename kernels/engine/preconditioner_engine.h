@@ -135,6 +135,9 @@ std::span<const PreconditionerEngine* const> Engines();
 RanksDevice::Made SpreadTimed(RanksDevice& ranks, const CscView& a, const Context& context,
                               DeviceTimings* timings);
 
+// The cost of a build by hypre or PETSc, from sizes alone: a guess, no bound.
+BuildEstimate GuessPetsc(const PreconditionerSpec& spec, int64_t n, int64_t nnz_a, int threads);
+
 // Shared by estimates.
 
 int64_t CscBytes(int64_t n, int64_t nnz);

@@ -19,8 +19,8 @@ Result<std::shared_ptr<const Preconditioner>> RestorePreconditioner(EngineKind k
   const auto n = static_cast<size_t>(matrix.n_cols);
   const bool scaled = !row_scaling.empty();
   if (kind == EngineKind::kAuto || kind == EngineKind::kNone || TraitsOf(kind).by_parts ||
-      matrix.n_rows != matrix.n_cols || matrix.values.size() != matrix.row_idx.size() ||
-      (scaled && row_scaling.size() != n)) {
+      TraitsOf(kind).ranks_alone || matrix.n_rows != matrix.n_cols ||
+      matrix.values.size() != matrix.row_idx.size() || (scaled && row_scaling.size() != n)) {
     return NotOurs();
   }
   CscMatrix by_columns;

@@ -12,6 +12,7 @@
 #include "kernels/engine/engine_traits.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
+#include "kernels/mpi/petsc_options.h"
 #include "kernels/sparse/scaling.h"
 #include "kernels/static_spai/static_spai.h"
 
@@ -26,7 +27,8 @@ struct PreconditionerSpec {
   FsaiOptions fsai = {};
   DynamicSpaiOptions dynamic_spai = {};  // read for kDynamicSpai
   AmgOptions amg = {};                   // read for kAmg
-  // Read for kAmg: near-null vectors, or coordinates; null: none. Immutable.
+  PetscEngineOptions petsc = {};         // read for kParasails, kBoomeramg and kGamg
+  // Read for kAmg and kGamg: near-null vectors, or coordinates; null: none. Immutable.
   std::shared_ptr<const NearNullArrays> near_null = nullptr;
   // M is that of A by way of S = D_r A Q D_c (scaled_plan.h). kMatching: not for M = GᵀG, nor for
   // Jacobi, of which kAuto is no matching either. kAuto for engine kAuto: the engine that it comes
@@ -46,6 +48,7 @@ struct PreconditionerSpec {
     visit("fsai", self.fsai);
     visit("dynamic_spai", self.dynamic_spai);
     visit("amg", self.amg);
+    visit("petsc", self.petsc);
   }
 };
 

@@ -426,6 +426,23 @@ class Rank0 final : public RanksDevice {
     return std::move(root.built);
   }
 
+  Result<Built> BuildPetsc(const OverRanks& a, PetscMethod method,
+                           const PetscEngineOptions& options, std::span<const double> near_null,
+                           const Context& context) override {
+    AtRoot root;
+    root.context = context;
+    root.near_null = near_null;
+    Order order{.what = Order::What::kPetsc,
+                .count = static_cast<int32_t>(std::ssize(near_null) / Of(a).n),
+                .a = Of(a).number,
+                .method = method};
+    Pack(options, order);
+    auto made = Make(order, &root, Of(a).n);
+    if (!made.ok()) return made.status();
+    root.built.there = *std::move(made);
+    return std::move(root.built);
+  }
+
   Result<SolveResult> Solve(const OverRanks& a, const OverRanks* m, std::span<const double> b,
                             std::span<const double> x0, const SolveOptions& options,
                             const Context& context) override {

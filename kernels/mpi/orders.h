@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "kernels/mpi/petsc.h"
+#include "kernels/mpi/petsc_options.h"
 
 namespace spaid::kernels::mpi {
 
@@ -23,24 +24,26 @@ struct Order {
     kBegin,
     kIndices,
     kValues,
-    kArrived
+    kArrived,
+    kPetsc
   };
   static constexpr size_t kMostNumbers = 24;
 
   What what = What::kAnswer;
   // kSpread: M, by rows alone; kPlan, kFsai: with a pattern; kSolve: with a guess.
   bool flag = false;
-  bool factor = false;                         // kSpread: it is G of M = GᵀG
-  bool keep_history = false;                   // kSolve
-  int32_t count = 1;                           // kSolve: right-hand sides
-  int64_t nnz_m = 0;                           // kSolve
-  int64_t made = 0;                            // the number of what is made; kFree: of what goes
-  int64_t a = 0, m = 0;                        // numbers of matrices; 0: none
-  int64_t n = 0, nnz = 0;                      // kBegin
-  int64_t first = 0, entries = 0;              // kIndices, kValues
+  bool factor = false;             // kSpread: it is G of M = GᵀG
+  bool keep_history = false;       // kSolve
+  int32_t count = 1;               // kSolve: right-hand sides; kPetsc: near-null vectors
+  int64_t nnz_m = 0;               // kSolve
+  int64_t made = 0;                // the number of what is made; kFree: of what goes
+  int64_t a = 0, m = 0;            // numbers of matrices; 0: none
+  int64_t n = 0, nnz = 0;          // kBegin
+  int64_t first = 0, entries = 0;  // kIndices, kValues
   bool by_rows = false, sort_and_sum = false;  // kBegin
   bool gather = true;                          // kBuild, kFsai: M comes to rank 0
   int64_t plan = 0;                            // kBuild
+  PetscMethod method = {};                     // kPetsc
   double numbers[kMostNumbers] = {};           // options, by Pack
 };
 static_assert(std::is_trivially_copyable_v<Order>);

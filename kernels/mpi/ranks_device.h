@@ -20,6 +20,7 @@
 #include "kernels/base/status.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
+#include "kernels/mpi/petsc_options.h"
 #include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
 #include "kernels/sparse/validation.h"
@@ -104,6 +105,7 @@ class RanksDevice {
     std::shared_ptr<const OverRanks> there;
     StaticSpaiQuality quality;
     FsaiQuality fsai;      // of FSAI, which has no other
+    PetscQuality petsc;    // of BuildPetsc, which has no other, and no m
     double gather_ms = 0;  // the time in which M came here
   };
   // Errors: those of mpi::BuildHybridSpai.
@@ -113,6 +115,11 @@ class RanksDevice {
   // those of mpi::BuildHybridFsai.
   virtual Result<Built> BuildFsai(const OverRanks& a, const PatternView* user_rows,
                                   const FsaiOptions& options, const Context& context) = 0;
+  // ParaSails, BoomerAMG or GAMG (petsc_preconditioner.h). `near_null`: n x count vectors, one
+  // after the other; may be empty. Errors: those of mpi::BuildPetsc.
+  virtual Result<Built> BuildPetsc(const OverRanks& a, PetscMethod method,
+                                   const PetscEngineOptions& options,
+                                   std::span<const double> near_null, const Context& context) = 0;
   // PETSc's CG, BiCGSTAB or GMRES, one right-hand side after the other (spread_krylov.h). `m`:
   // null: none; what SpreadM or a build made. b, x0: n x n_rhs; x0 may be empty. Of
   // the figures, host_to_device_ms and device_to_host_ms are those of vectors to and from the

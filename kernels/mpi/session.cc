@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/base/clock.h"
+#include "kernels/mpi/petsc_preconditioner.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_diagnosis.h"
 #include "kernels/mpi/spread_krylov.h"
@@ -122,6 +123,8 @@ Status Session::Do(const Order& order, AtRoot* root) {
         return Build(order, root);
       case Order::What::kFsai:
         return Fsai(order, root);
+      case Order::What::kPetsc:
+        return Petsc(order, root);
       case Order::What::kSolve:
         return Solve(order, root);
       case Order::What::kBegin:
@@ -246,6 +249,30 @@ Status Session::Fsai(const Order& order, AtRoot* root) {
   held.m = std::move(built->m);
   const int64_t bytes = BytesOf(held.rows.get());
   Keep(order, std::move(held), bytes, built->nnz, root);
+  return {};
+}
+
+Status Session::Petsc(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  PetscEngineOptions options;
+  Unpack(order, options);
+  std::vector<double> near_null;
+  Status status = Locally(comm_, "near-null vectors", [&]() -> Status {
+    near_null.resize(Z(order.count * a.own().size()));
+    return {};
+  });
+  if (!status.ok()) return status;
+  const Shares shares(a);
+  for (int64_t k = 0; k < order.count; ++k) {
+    shares.Scatter(comm_, root != nullptr ? root->near_null.data() + k * a.n : nullptr,
+                   std::span(near_null).subspan(Z(k * a.own().size()), Z(a.own().size())));
+  }
+  auto built = BuildPetsc(a, order.method, options, near_null, ContextOf(root));
+  if (!built.ok()) return built.status();
+  if (root != nullptr) root->built.petsc = built->quality;
+  Held held;
+  held.m = std::move(built->m);
+  Keep(order, std::move(held), built->bytes, built->nnz, root);
   return {};
 }
 

@@ -31,10 +31,11 @@ struct AtRoot {
   std::span<const int32_t> indices;      // kIndices
   std::span<const double> values;        // kValues
   std::span<const double> b, x0;         // kSolve
+  std::span<const double> near_null;     // kPetsc: n x count
   int64_t bytes = 0;                     // of what was made, on all ranks
   int64_t nnz = 0;                       // of what was made
   Diagnosis diagnosis;                   // kArrived
-  RanksDevice::Built built;              // kBuild, kFsai: all but `there`
+  RanksDevice::Built built;              // kBuild, kFsai, kPetsc: all but `there`
   SolveResult solved;                    // kSolve
 };
 
@@ -53,7 +54,7 @@ class Session {
   struct Held {
     std::unique_ptr<SpreadMatrix> matrix;
     MatOwner rows;  // of M, or of G
-    MatOwner m;     // GᵀG; borrows rows
+    MatOwner m;     // GᵀG, which borrows rows, or one of PETSc's own
     std::unique_ptr<HybridSpaiPlan> plan;
     std::unique_ptr<SpreadInput> input;  // a matrix that is still to come
 
@@ -68,6 +69,7 @@ class Session {
   Status Plan(const Order& order, AtRoot* root);
   Status Build(const Order& order, AtRoot* root);
   Status Fsai(const Order& order, AtRoot* root);
+  Status Petsc(const Order& order, AtRoot* root);
   Status Begin(const Order& order, AtRoot* root);
   Status TakePiece(const Order& order, AtRoot* root);
   Status Arrived(const Order& order, AtRoot* root);

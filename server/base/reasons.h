@@ -93,6 +93,7 @@ inline constexpr std::string_view kLostByRestart = "LOST_BY_RESTART";  // what a
 // UNAVAILABLE and RESOURCE_EXHAUSTED of devices; the kernels make them too.
 inline constexpr std::string_view kDeviceLost = "DEVICE_LOST";
 inline constexpr std::string_view kMatrixOverRanks = "MATRIX_OVER_RANKS";  // FAILED_PRECONDITION
+inline constexpr std::string_view kRanksNeeded = "RANKS_NEEDED";           // the same
 inline constexpr std::string_view kDeviceOutOfMemory = "DEVICE_OUT_OF_MEMORY";
 
 // On stderr, never on the wire: at the start, and as last words.

@@ -343,7 +343,9 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
   }
   kernels::PreconditionerSpec asked = spec.spec;
   if (pattern && !takes_pattern) {
-    ASSIGN_OR_RETURN(asked.near_null, NearNullOf(*pattern, spec.given.as, a.n()));
+    ASSIGN_OR_RETURN(asked.near_null,
+                     NearNullOf(*pattern, spec.given.as, a.n(),
+                                std::string(kernels::TraitsOf(spec.spec.engine).options_field)));
   }
   ResolvedBuild build;
   if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto && a.over == nullptr) {

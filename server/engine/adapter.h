@@ -308,6 +308,7 @@ class EngineAdapter {
   absl::StatusOr<LearnedRung> Probe(const Matrix& a, const kernels::StaticSpaiOptions& static_spai,
                                     const Assignment& at, Job& job) const;
 
+  bool HasRanks() const { return ranks_.has_value(); }
   ByteLru<KeptPlan>::Stats plan_cache() const { return plans_.stats(); }
 
  private:

@@ -69,6 +69,24 @@ struct EnumNames<kernels::CycleKind> {
   static std::string_view Of(kernels::CycleKind value) { return Pick({"v", "w"}, value); }
 };
 template <>
+struct EnumNames<kernels::ParasailsSymmetry> {
+  static std::string_view Of(kernels::ParasailsSymmetry value) {
+    return Pick({"auto", "general", "spd"}, value);
+  }
+};
+template <>
+struct EnumNames<kernels::BoomeramgCoarsening> {
+  static std::string_view Of(kernels::BoomeramgCoarsening value) {
+    return Pick({"hmis", "pmis", "falgout", "cljp"}, value);
+  }
+};
+template <>
+struct EnumNames<kernels::BoomeramgInterpolation> {
+  static std::string_view Of(kernels::BoomeramgInterpolation value) {
+    return Pick({"extended", "classical", "direct", "standard", "multipass"}, value);
+  }
+};
+template <>
 struct EnumNames<kernels::AmgPartKind> {
   static std::string_view Of(kernels::AmgPartKind value) {
     return Pick({"scale", "a", "p", "r", "smoother", "near-null", "coarse-inverse"}, value);
@@ -469,7 +487,7 @@ v1::Diagnosis ToProto(const kernels::Diagnosis& from, bool findings) {
 
 v1::BuildQuality ToProto(const kernels::Quality& from) {
   v1::BuildQuality to;
-  if (from.fsai || from.amg) {  // know no residuals of M
+  if (from.fsai || from.amg || from.petsc) {  // know no residuals of M
     to.set_worst_column(-1);
     to.set_density(from.density);
   } else {
@@ -479,7 +497,9 @@ v1::BuildQuality ToProto(const kernels::Quality& from) {
     if (!own) return;
     Message* message = to.GetReflection()->MutableMessage(&to, wire::FindField(to, name));
     SetFigures(*own, message);
-    wire::Set(message, *wire::FindField(*message, "pattern_reused"), from.pattern_reused);
+    if (const FieldDescriptor* reused = wire::FindField(*message, "pattern_reused")) {
+      wire::Set(message, *reused, from.pattern_reused);
+    }
   });
   if (from.scaling != kernels::ScalingMode::kNone) {
     to.set_scaling(EnumOf<v1::Scaling>(from.scaling));

@@ -404,7 +404,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     nnz_m = m.kernel->nnz();
     form = m.kernel->form();
     for_cg = m.kernel->for_cg();
-    if (form == kernels::MForm::kOverRanks && a.over == nullptr) {
+    if (form == kernels::MForm::kOverRanks && a.over == nullptr &&
+        !kernels::TraitsOf(kind).ranks_alone) {
       return MakeError(
                  absl::StatusCode::kFailedPrecondition, reason::kMatrixOverRanks,
                  "the preconditioner lies over the ranks alone, and the matrix does not; solve "
@@ -450,11 +451,13 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
                        a, {.choice = request.solve.null_space, .vectors = request.null_vectors}));
   request.null_vectors = {};
   request.solve.options.null_space = work->null_space.get();
-  if (a.over != nullptr) {
-    form = kernels::MForm::kOverRanks;
+  if (a.over != nullptr) form = kernels::MForm::kOverRanks;
+  if (form == kernels::MForm::kOverRanks) {
     const std::string_view why = kernels::NotOverRanks(request.solve.options, form);
-    if (!why.empty())
-      return MatrixOverRanks(absl::StrCat(std::string(why), "; ask for what they do"));
+    if (!why.empty()) {
+      return MatrixOverRanks(absl::StrCat(std::string(why), "; ask for what they do"),
+                             a.over != nullptr ? "matrix" : "preconditioner");
+    }
   }
   int64_t stored_m = StoredEntries(kind, a.n(), nnz_m);
   const int64_t n_rhs = static_cast<int64_t>(request.b.size()) / a.n();

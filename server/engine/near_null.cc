@@ -9,26 +9,22 @@
 #include "server/base/status.h"
 
 namespace spaid::server {
-namespace {
-
-absl::Status Bad(bool coordinates, const std::string& text) {
-  return MakeError(absl::StatusCode::kInvalidArgument,
-                   coordinates ? reason::kBadCoordinates : reason::kBadNearNullSpace, text)
-      .Field(coordinates ? "amg.coordinates" : "amg.near_null_space");
-}
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<const kernels::NearNullArrays>> NearNullOf(const Matrix& given,
-                                                                          GivenMatrix::As as,
-                                                                          int64_t n) {
+absl::StatusOr<std::shared_ptr<const kernels::NearNullArrays>> NearNullOf(
+    const Matrix& given, GivenMatrix::As as, int64_t n, const std::string& options_field) {
   const bool coordinates = as == GivenMatrix::As::kCoordinates;
+  const std::string field =
+      absl::StrCat(options_field, coordinates ? ".coordinates" : ".near_null_space");
+  const auto bad = [&](const std::string& text) {
+    return MakeError(absl::StatusCode::kInvalidArgument,
+                     coordinates ? reason::kBadCoordinates : reason::kBadNearNullSpace, text)
+        .Field(field);
+  };
   if (given.pattern_only) {
     return MakeError(absl::StatusCode::kFailedPrecondition, reason::kValuesNeeded,
                      coordinates
                          ? "the matrix named by coordinates is a pattern without values"
                          : "the matrix named by near_null_space is a pattern without values")
-        .Field(coordinates ? "amg.coordinates" : "amg.near_null_space");
+        .Field(field);
   }
   const kernels::CscView columns = given.csc();
   std::vector<int64_t> stored;
@@ -37,16 +33,15 @@ absl::StatusOr<std::shared_ptr<const kernels::NearNullArrays>> NearNullOf(const 
   }
   const auto count = static_cast<int64_t>(stored.size());
   if (!coordinates && (given.n() != n || count < 1 || count > kernels::kMostNearNull)) {
-    return Bad(false,
-               absl::StrCat("near_null_space has ", given.n(), " rows and ", count,
+    return bad(absl::StrCat("near_null_space has ", given.n(), " rows and ", count,
                             " columns that store anything; give the ", n,
                             " rows of the matrix and 1 to ", kernels::kMostNearNull, " columns"));
   }
   if (coordinates && (count < 2 || count > 3 || given.n() * count != n)) {
-    return Bad(true, absl::StrCat("coordinates has ", given.n(), " rows and ", count,
-                                  " columns that store anything; give a row for each node and 2 or "
-                                  "3 columns, as many as a node has of the ",
-                                  n, " unknowns"));
+    return bad(absl::StrCat("coordinates has ", given.n(), " rows and ", count,
+                            " columns that store anything; give a row for each node and 2 or "
+                            "3 columns, as many as a node has of the ",
+                            n, " unknowns"));
   }
   auto made = std::make_shared<kernels::NearNullArrays>();
   kernels::Array<double>& dense = coordinates ? made->coordinates : made->vectors;

@@ -39,7 +39,7 @@ const kernels::AmgPart* FindPart(const std::vector<kernels::AmgPart>& parts,
 
 absl::Status CheckPart(const Preconditioner& m, const v1::DownloadPreconditionerRequest& request) {
   if (m.kernel->form() == kernels::MForm::kOverRanks) {
-    return MatrixOverRanks("its M does, too, and is not sent; solve with it by its handle");
+    return MatrixOverRanks("it is not sent; solve with it by its handle", "preconditioner");
   }
   const kernels::AmgHierarchy* hierarchy = m.kernel->hierarchy();
   if (hierarchy == nullptr) {

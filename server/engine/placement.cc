@@ -20,6 +20,8 @@ std::string TooLarge(const kernels::BuildEstimate& estimate, const kernels::GpuB
 }
 
 constexpr char kLiesThere[] = "the matrix lies there alone";
+constexpr char kMLiesThere[] = "the preconditioner lies there alone";
+constexpr char kBuiltThereAlone[] = "none else builds it";
 constexpr char kRanksFirst[] = "ranks compute what they can (--devices=mpi)";
 // A build over ranks beside one thread's for each of theirs, as measured (docs/decisions/mpi.md):
 // columns that repeat are told apart over ranks, M goes to the owners of its rows and to rank 0.
@@ -77,7 +79,7 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
     placement.why = absl::StrCat(has_cpu ? "cpu: " : "the host of a GPU: ", why);
     return placement;
   };
-  if (ranks_ && (options_.ranks_first || a.over != nullptr)) {
+  if (ranks_ && (options_.ranks_first || a.over != nullptr || form == kernels::MForm::kOverRanks)) {
     const std::string_view why = kernels::NotOverRanks(options, form);
     if (!why.empty()) return host(std::string(why));
     const int64_t bytes = kernels::SolveRanksBytes(a.n(), a.nnz(), nnz_m, options);
@@ -86,12 +88,14 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
       return host(
           absl::StrCat("the solve may take ", bytes, " bytes over all ranks, which have ", limit));
     }
-    return {
-        .devices = DeviceBit(*ranks_),
-        .on_gpu = true,
-        .device_bytes = bytes,
-        .why = absl::StrCat(names_[*ranks_], ": ", a.over != nullptr ? kLiesThere : kRanksFirst),
-        .over_ranks = true};
+    return {.devices = DeviceBit(*ranks_),
+            .on_gpu = true,
+            .device_bytes = bytes,
+            .why = absl::StrCat(names_[*ranks_], ": ",
+                                a.over != nullptr                    ? kLiesThere
+                                : form == kernels::MForm::kOverRanks ? kMLiesThere
+                                                                     : kRanksFirst),
+            .over_ranks = true};
   }
   const size_t gpus = devices_.size() - (has_cpu ? 1 : 0) - (ranks_ ? 1 : 0);
   if (gpus == 0) return host("ranks solve where they have built M");
@@ -168,22 +172,27 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
       build.spec.static_spai.pattern.row_match) {
     return std::nullopt;
   }
+  const bool alone = kernels::TraitsOf(build.spec.engine).ranks_alone;
   const kernels::DeviceInfo& ranks = devices_[*ranks_];
   const int64_t limit = engine_.State(static_cast<int>(slots_[*ranks_].front())).limit_bytes;
   // M comes to rank 0, in pieces; each rank has its part of all else, and columns of others.
   const int64_t bytes = kRanksShare * estimate.host_bytes;
-  if (bytes > limit && !build.over_ranks) return std::nullopt;
+  if (bytes > limit && !build.over_ranks && !alone) return std::nullopt;
   const int64_t host_bytes = 2 * estimate.download_bytes + bytes / std::max(1, ranks.index);
   const double sequential_ms = estimate.predicted_ms * threads();
-  const double predicted_ms = kRanksOverhead * sequential_ms / std::max(1, ranks.threads) +
-                              kRanksFixedMs +
-                              static_cast<double>(2 * estimate.download_bytes) / kRanksBytesPerMs;
+  // hypre and PETSc have a thread a rank, and rates of their own.
+  const double predicted_ms =
+      alone ? sequential_ms / std::max(1, ranks.index)
+            : kRanksOverhead * sequential_ms / std::max(1, ranks.threads) + kRanksFixedMs +
+                  static_cast<double>(2 * estimate.download_bytes) / kRanksBytesPerMs;
   const bool too_large_here =
       options_.max_build_bytes > 0 && estimate.host_bytes > options_.max_build_bytes;
   const bool gpu = devices_.size() > 2 && estimate.predicted_device_ms > 0;
   std::string why;
   if (build.over_ranks) {
     why = kLiesThere;
+  } else if (alone) {
+    why = kBuiltThereAlone;
   } else if (options_.ranks_first) {
     why = kRanksFirst;
   } else if (too_large_here) {
@@ -212,7 +221,18 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   const size_t first_gpu = has_cpu ? 1 : 0;
   const kernels::GpuBuilds* on_gpu = kernels::TraitsOf(build.spec.engine).on_gpu;
   const size_t gpus = devices_.size() - first_gpu - (ranks_ ? 1 : 0);
-  if (auto over_ranks = PlaceOverRanks(build, estimate)) return *std::move(over_ranks);
+  if (auto over_ranks = PlaceOverRanks(build, estimate)) {
+    const int64_t limit = engine_.State(static_cast<int>(slots_[*ranks_].front())).limit_bytes;
+    if (over_ranks->device_bytes > limit && !build.over_ranks) {  // and none else builds it
+      return MakeError(absl::StatusCode::kResourceExhausted, reason::kBuildTooLarge,
+                       absl::StrCat("the build may take ", over_ranks->device_bytes,
+                                    " bytes over all ranks, which have ", limit,
+                                    "; take more hosts, or another engine"))
+          .Meta("actual", over_ranks->device_bytes)
+          .Meta("limit", limit);
+    }
+    return *std::move(over_ranks);
+  }
   if (gpus == 0 || on_gpu == nullptr) {
     Placement host = PlaceHostWork();
     if (ranks_ && gpus == 0) host.why = WhyNotOverRanks(build, estimate);

@@ -187,9 +187,11 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   Solved solved;
   const int64_t nnz_m = m ? StoredEntries(m->kind(), a->n(), m->nnz()) : 0;
   const bool there = SolvesThere(index, *a, m.get(), options);
-  if (!there && a->over != nullptr) {
+  const bool m_over = m != nullptr && m->form() == kernels::MForm::kOverRanks;
+  if (!there && (a->over != nullptr || m_over)) {
     return MatrixOverRanks(
-        "the solve takes more memory than they have; use a shorter restart, or a sparser M");
+        "the solve takes more memory than they have; use a shorter restart, or a sparser M",
+        a->over != nullptr ? "matrix" : "preconditioner");
   }
   if (!there) on_devices_.EndAhead(*a);
   const bool straight = ladder != nullptr && ladder->straight;

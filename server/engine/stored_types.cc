@@ -128,9 +128,9 @@ v1::Preconditioner ToProto(const Stored<Preconditioner>& stored) {
   return proto;
 }
 
-ErrorBuilder MatrixOverRanks(const std::string& why) {
+ErrorBuilder MatrixOverRanks(const std::string& why, std::string_view what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, reason::kMatrixOverRanks,
-                   absl::StrCat("the matrix lies over the ranks alone: ", why));
+                   absl::StrCat("the ", std::string(what), " lies over the ranks alone: ", why));
 }
 
 }  // namespace spaid::server

@@ -172,8 +172,8 @@ using MatrixStore = HandleStore<Matrix>;
 using PreconditionerStore = HandleStore<Preconditioner>;
 
 // The error of whoever is asked for what ranks do not do with a matrix that lies there alone, or
-// with its M. `why`: "... ; ...", with the cure.
-ErrorBuilder MatrixOverRanks(const std::string& why);
+// with an M that does. `why`: "... ; ...", with the cure. `what` lies there.
+ErrorBuilder MatrixOverRanks(const std::string& why, std::string_view what = "matrix");
 
 // Convert to the wire's messages, also what is in the spill folder alone. `findings`: with the
 // sentences of the diagnosis (GetMatrix; lists leave them out).

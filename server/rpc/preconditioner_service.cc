@@ -57,6 +57,13 @@ class BuildStream final
                        "unset, and download its parts by the handle that comes")
           .Field("header.stream_result");
     }
+    if (header.stream_result() && kernels::TraitsOf(parsed.spec.engine).ranks_alone) {
+      return MatrixOverRanks(
+                 "M of this engine is not sent; leave stream_result unset, and solve "
+                 "with it by the handle that comes",
+                 "preconditioner")
+          .Field("header.stream_result");
+    }
     ASSIGN_OR_RETURN(type_, ResultType(header.result_type(), "header.result_type"));
     RETURN_IF_ERROR(CheckKnownPattern(header.known_pattern(), "header.known_pattern"));
     known_pattern_ = header.known_pattern();

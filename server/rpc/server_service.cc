@@ -98,7 +98,11 @@ RawBidiReactor* ServerService::GetServerInfo(grpc::CallbackServerContext* contex
           Add(response, device, /*in_use=*/false, 0);
         }
         response->set_cuda_status(options.cuda_status);
-        for (const auto kind : kernels::EngineKinds()) response->add_engines(ToProto(kind));
+        for (const auto kind : kernels::EngineKinds()) {
+          if (!kernels::TraitsOf(kind).ranks_alone || backend_->adapter().HasRanks()) {
+            response->add_engines(ToProto(kind));
+          }
+        }
         for (const auto method : {v1::METHOD_AUTO, v1::METHOD_CG, v1::METHOD_BICGSTAB,
                                   v1::METHOD_GMRES, v1::METHOD_MINRES, v1::METHOD_IDR}) {
           response->add_methods(method);

@@ -95,6 +95,7 @@ SpectrumOperator OperatorOf(const CscMatrix& a, bool a_symmetric, const CscMatri
 
 std::string WhyLeftOut(const PreconditionerInfo& m, size_t index) {
   if (TraitsOf(m.spec.engine).by_parts) return "left out: M is a cycle of multigrid, no matrix";
+  if (TraitsOf(m.spec.engine).ranks_alone) return "left out: M lies over the server's ranks";
   if (index >= kMostSpectra) {
     return "left out: spectra of " + std::to_string(kMostSpectra) +
            " preconditioners are enough for a page";

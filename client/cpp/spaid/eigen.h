@@ -160,6 +160,15 @@ class Preconditioner
           "engine"));
       return;
     }
+    if (TraitsOf(held_.options().engine).ranks_alone) {
+      Note(internal::InvalidArgument(
+          "MATRIX_OVER_RANKS",
+          "M of engine " + std::string(Name(held_.options().engine)) +
+              " lies over the daemon's ranks, and is not sent; take spaid::eigen::Solver, which "
+              "solves there",
+          "engine"));
+      return;
+    }
     if (!Note(held_.TakeValues(a, /*may_borrow=*/true))) return;
     if (n_ == 0) {
       m_.resize(0, 0);

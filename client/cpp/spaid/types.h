@@ -13,6 +13,8 @@
 #include <variant>
 #include <vector>
 
+#include "spaid/enums.h"
+
 namespace spaid {
 
 // Canonical gRPC codes.
@@ -92,112 +94,6 @@ struct CscMatrix {
     return {.n = n, .col_ptr = col_ptr, .row_idx = row_idx, .values = values};
   }
 };
-
-// kFsai, kAfsai: M = GᵀG of a symmetric positive definite A, G on a prescribed pattern, or on one
-// that grows; for CG. kDynamicSpai: as kStaticSpai, on a pattern that grows. kAmg: M is a cycle of
-// multigrid, which is no matrix.
-// The value is the number of the same EngineKind on the wire.
-enum class Engine { kAuto = 1, kNone, kJacobi, kStaticSpai, kFsai, kAfsai, kDynamicSpai, kAmg };
-// All there is to know of an engine without its options: the table is all of the client that a new
-// one has to be entered in.
-struct EngineTraits {
-  Engine engine = Engine::kNone;
-  std::string_view name = "unknown";   // of flags and JSON
-  std::string_view title = "unknown";  // of sentences
-  bool estimated = false;              // a build takes long enough to be asked for its time before
-  bool for_cg = true;                  // M is symmetric positive definite where A is
-  bool factored = false;    // what is built is G of M = GᵀG, and A must be positive definite
-  bool has_power = false;   // reads pattern_power
-  bool has_blocks = false;  // reads block_size
-  bool by_parts = false;    // M is no matrix: its Parts are downloaded one by one
-};
-inline constexpr EngineTraits kEngines[] = {
-    {.engine = Engine::kAuto, .name = "auto", .title = "auto"},
-    {.engine = Engine::kNone, .name = "none", .title = "no preconditioner"},
-    {.engine = Engine::kJacobi, .name = "jacobi", .title = "Jacobi", .has_blocks = true},
-    {.engine = Engine::kStaticSpai,
-     .name = "static-spai",
-     .title = "static SPAI",
-     .estimated = true,
-     .for_cg = false,
-     .has_power = true},
-    {.engine = Engine::kFsai,
-     .name = "fsai",
-     .title = "FSAI",
-     .estimated = true,
-     .factored = true,
-     .has_power = true},
-    {.engine = Engine::kAfsai,
-     .name = "afsai",
-     .title = "adaptive FSAI",
-     .estimated = true,
-     .factored = true},
-    {.engine = Engine::kDynamicSpai,
-     .name = "dynamic-spai",
-     .title = "dynamic SPAI",
-     .estimated = true,
-     .for_cg = false},
-    {.engine = Engine::kAmg,
-     .name = "amg",
-     .title = "multigrid",
-     .estimated = true,
-     .by_parts = true},
-};
-// A value that is forged out of range has those of the name "unknown".
-constexpr EngineTraits TraitsOf(Engine engine) {
-  for (const EngineTraits& traits : kEngines) {
-    if (traits.engine == engine) return traits;
-  }
-  return {};
-}
-enum class LocalSolver { kAuto, kQr, kGram };
-// Whether AUTO begins with what solved a system on the same pattern before.
-enum class Learned { kOn, kOff };
-// Threads per column on a GPU with local_solver kQr: the same for all columns, or by column length.
-enum class ThreadStrategy { kAuto, kConstant, kVariable, kPaper };
-// How A is scaled before M is made: see Scaling in proto/spaid/v1/preconditioner_spec.proto.
-enum class Scaling { kAuto, kNone, kEquilibrate, kMatching };
-// How multigrid comes to coarser levels, smooths each, and visits the coarser one: see Coarsening,
-// Smoother and Cycle in proto/spaid/v1/preconditioner_spec.proto.
-enum class Coarsening { kSmoothedAggregation, kPlainAggregation, kClassical };
-enum class Smoother { kAuto, kL1Jacobi, kJacobi, kChebyshev, kFsai, kAfsai, kStaticSpai };
-enum class Cycle { kV, kW };
-// Matrices that M of multigrid consists of: see PartKind in proto/spaid/v1/preconditioner.proto.
-enum class PartKind { kScale = 1, kA, kP, kR, kSmoother, kCoarseInverse, kNearNull };
-enum class Method { kAuto, kCg, kBicgstab, kGmres, kMinres, kIdr };
-// How a solve stores the values of M, unless that is a diagonal; arithmetic is fp64 all the same.
-// kAuto: fp32 where that fits and spares a twentieth or more of the bytes an iteration moves.
-enum class Precision { kAuto, kFp64, kFp32 };
-// Chooses what a solve of a singular A projects out, beside SolveOptions::null_vectors. kAuto:
-// constants, where the diagnosis has them; kConstants: refused where they are not in the null
-// space.
-enum class NullSpace { kAuto, kNone, kConstants };
-// Chooses what becomes of the M that SolveOptions::preconditioner names, which was built of an
-// earlier A: see ReuseMode in proto/spaid/v1/solve_types.proto.
-enum class ReuseMode { kKeep, kRebuild, kAuto };
-// Says what became of it: kRegrown is rebuilt on a pattern, or by a scaling, found anew.
-enum class ReuseDecision { kKept, kRebuilt, kRegrown };
-enum class Outcome {
-  kConverged,
-  kMaxIterations,
-  kStagnated,
-  kBreakdown,
-  kIndefinite,
-  kNonFinite,
-  kTimeLimit,
-  kCancelled,
-};
-// Classes of jobs, which get 16, 4 and 1 parts of the tenant's time while each has work.
-enum class Priority { kInteractive, kNormal, kBulk };
-enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };
-enum class JobKind { kBuild, kSolve };
-enum class Stage { kUpload, kPlan, kBuild, kAssemble, kSolve, kDownload };
-
-// The names used on the wire's enums, in lower case with dashes: "static-spai", "max-iterations".
-std::string_view Name(Engine), Name(LocalSolver), Name(Learned), Name(ThreadStrategy),
-    Name(Scaling), Name(Coarsening), Name(Smoother), Name(Cycle), Name(PartKind), Name(Method),
-    Name(Precision), Name(NullSpace), Name(ReuseMode), Name(ReuseDecision), Name(Outcome),
-    Name(Priority), Name(JobState), Name(JobKind), Name(Stage);
 
 // Structs that have `Fields` list their members for whoever shows or copies all of them: it calls
 // visit(name, member) for each, by its name on the wire, which is that in spaidctl's JSON, too.
@@ -350,6 +246,31 @@ struct AmgSpec {
   }
 };
 
+// Options of kParasails, kBoomeramg and kGamg. See PetscSpec in
+// proto/spaid/v1/preconditioner_spec.proto.
+struct PetscSpec {
+  int levels = 1;  // kParasails, with the next three
+  double threshold = 0.1, filter = 0.1;
+  ParasailsSymmetry symmetry = ParasailsSymmetry::kAuto;
+  double strong_threshold = 0.25;  // kBoomeramg, with the next five
+  BoomeramgCoarsening coarsening = BoomeramgCoarsening::kHmis;
+  BoomeramgInterpolation interpolation = BoomeramgInterpolation::kExtended;
+  int interpolation_entries = 4, aggressive_levels = 0, max_levels = 25;
+  double drop_threshold = 0;  // kGamg, with the next two
+  int smooths = 1;
+  std::string near_null_space = {};  // a handle of Client::UploadVectors
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "levels", self.levels, "threshold", self.threshold, "filter", self.filter,
+                   "symmetry", self.symmetry, "strong_threshold", self.strong_threshold,
+                   "coarsening", self.coarsening, "interpolation", self.interpolation,
+                   "interpolation_entries", self.interpolation_entries, "aggressive_levels",
+                   self.aggressive_levels, "max_levels", self.max_levels, "drop_threshold",
+                   self.drop_threshold, "smooths", self.smooths, "near_null_space",
+                   self.near_null_space);
+  }
+};
+
 struct PreconditionerSpec {
   Engine engine = Engine::kStaticSpai;
   int pattern_power = 1;                // kStaticSpai, kFsai: p of (E + |base|)^p
@@ -370,7 +291,8 @@ struct PreconditionerSpec {
   FsaiSpec fsai = {};
   DynamicSpaiSpec dynamic_spai = {};
   AmgSpec amg = {};
-  // But for `engine`. Those of fsai, dynamic_spai and amg by themselves.
+  PetscSpec petsc = {};
+  // But for `engine`. Those of fsai, dynamic_spai, amg and petsc by themselves.
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
     internal::Each(visit, "pattern_power", self.pattern_power, "keep_tau", self.keep_tau,
@@ -379,7 +301,7 @@ struct PreconditionerSpec {
                    self.local_solver, "thread_strategy", self.thread_strategy, "block_size",
                    self.block_size, "learned", self.learned, "scaling", self.scaling, "regrow",
                    self.regrow, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai, "amg",
-                   self.amg);
+                   self.amg, "petsc", self.petsc);
   }
 };
 
@@ -455,6 +377,17 @@ struct AmgQuality {
   }
 };
 
+// See PetscQuality in proto/spaid/v1/preconditioner_spec.proto; field for field.
+struct PetscQuality {
+  int levels = 0;                                       // of kGamg; 0: PETSc does not tell
+  double operator_complexity = 0, grid_complexity = 0;  // entries, and rows, of all over A's
+  template <class Self, class Visit>
+  static void Fields(Self& self, Visit&& visit) {
+    internal::Each(visit, "levels", self.levels, "operator_complexity", self.operator_complexity,
+                   "grid_complexity", self.grid_complexity);
+  }
+};
+
 struct Quality {
   double residual_frobenius = 0;
   std::vector<double> residual_quantiles;  // at 0, 10, 25, 50, 75, 90, 99, 100 %
@@ -472,6 +405,7 @@ struct Quality {
   std::optional<DynamicSpaiQuality> dynamic_spai;  // kDynamicSpai: how its pattern grew
   std::optional<AmgQuality>
       amg;  // kAmg, which has no measured residuals; density: of all its parts
+  std::optional<PetscQuality> petsc;  // kParasails, kBoomeramg, kGamg: the same
   std::vector<std::string> warnings;
   template <class Self, class Visit>
   static void Fields(Self& self, Visit&& visit) {
@@ -485,9 +419,9 @@ struct Quality {
                    "min_scaled_pivot", self.min_scaled_pivot, "thread_strategy",
                    self.thread_strategy, "scaling", self.scaling, "scaling_reused",
                    self.scaling_reused, "fsai", self.fsai, "dynamic_spai", self.dynamic_spai, "amg",
-                   self.amg, "warnings", self.warnings);
+                   self.amg, "petsc", self.petsc, "warnings", self.warnings);
   }
-  bool measured() const { return !fsai && !amg; }  // residual_frobenius is there
+  bool measured() const { return !fsai && !amg && !petsc; }  // residual_frobenius is there
 };
 
 // One of the matrices that M of kAmg consists of. See Part in proto/spaid/v1/preconditioner.proto.

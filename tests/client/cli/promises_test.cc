@@ -46,6 +46,7 @@ Quality WholeQuality() {
   quality.fsai.emplace().kaporin_by_step = {1};
   quality.dynamic_spai.emplace().residual_by_step = {1};
   quality.amg.emplace().levels.emplace_back();
+  quality.petsc.emplace();
   return quality;
 }
 

@@ -303,7 +303,7 @@ TEST(Completion, BashOffersWhatFits) {
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "=", "g"}), "gmres\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--method", "b"}), "bicgstab\n");
   EXPECT_EQ(Offers({"spaidctl", "build", "A.mtx", "--engine", "=", ""}),
-            "auto jacobi static-spai fsai afsai dynamic-spai amg\n");
+            "auto jacobi static-spai fsai afsai dynamic-spai amg parasails boomeramg gamg\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "A.mtx", "--color", "=", "n"}), "never\n");
   EXPECT_EQ(Offers({"spaidctl", "solve", "gallery", ":", "el"}), "elasticity\n");
   EXPECT_EQ(Offers({"spaidctl", "completion", "z"}), "zsh\n");

@@ -210,6 +210,38 @@ Cases OfAmg() {
   return c;
 }
 
+Cases OfPetsc() {
+  Cases c;
+  const auto bad = [&](const char* field, const std::vector<Set>& sets) {
+    Add(&c.bad, "BAD_PETSC_OPTION", field, sets);
+  };
+  const auto whole = [](int PetscEngineOptions::*member) {
+    return [member](S& s, double v) { s.petsc.*member = static_cast<int>(v); };
+  };
+  const auto part = [](double PetscEngineOptions::*member) {
+    return [member](S& s, double v) { s.petsc.*member = v; };
+  };
+  using O = PetscEngineOptions;
+  const std::vector<double> fractions = {-0.1, 1.0, kNan};
+  bad("levels", Each({-1, 11}, whole(&O::levels)));
+  bad("threshold", Each(fractions, part(&O::threshold)));
+  bad("filter", Each(fractions, part(&O::filter)));
+  bad("symmetry", {[](S& s) { s.petsc.symmetry = static_cast<ParasailsSymmetry>(3); }});
+  bad("strong_threshold", Each(fractions, part(&O::strong_threshold)));
+  bad("coarsening", {[](S& s) { s.petsc.coarsening = static_cast<BoomeramgCoarsening>(4); }});
+  bad("interpolation",
+      {[](S& s) { s.petsc.interpolation = static_cast<BoomeramgInterpolation>(5); }});
+  bad("interpolation_entries", Each({-1, 101}, whole(&O::interpolation_entries)));
+  bad("aggressive_levels", Each({-1, 26}, whole(&O::aggressive_levels)));
+  bad("max_levels", Each({1, 51}, whole(&O::max_levels)));
+  bad("drop_threshold", Each(fractions, part(&O::drop_threshold)));
+  bad("smooths", Each({-1, 4}, whole(&O::smooths)));
+  for (const ScalingMode mode : {ScalingMode::kEquilibrate, ScalingMode::kMatching}) {
+    Add(&c.bad, "BAD_SCALING", "scaling", {[mode](S& s) { s.scaling = mode; }});
+  }
+  return c;
+}
+
 // M times a vector that is not smooth, where M is of parts; empty: its matrix tells.
 Vector Applied(const Preconditioner& m, int threads = 2) {
   if (m.hierarchy() == nullptr) return {};
@@ -639,7 +671,8 @@ TEST_P(Conformance, ItsMIsWhatTheTraitsSay) {
 std::vector<EngineKind> ThoseThatBuild() {
   std::vector<EngineKind> kinds;
   for (const EngineKind kind : EngineKinds()) {
-    if (kind != EngineKind::kAuto && kind != EngineKind::kNone) kinds.push_back(kind);
+    if (kind == EngineKind::kAuto || kind == EngineKind::kNone) continue;
+    if (!TraitsOf(kind).ranks_alone) kinds.push_back(kind);
   }
   return kinds;
 }
@@ -648,6 +681,40 @@ INSTANTIATE_TEST_SUITE_P(Engines, Conformance, ::testing::ValuesIn(ThoseThatBuil
                          [](const ::testing::TestParamInfo<EngineKind>& of) {
                            return WireName(of.param);
                          });
+
+// Engines that ranks alone build check their options as all do, and say what they lack
+// (ranks_test.cc has what they do with ranks).
+TEST(EngineTable, WhatRanksAloneBuildIsRefusedWithoutThem) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::Laplacian2d(5, 4);
+  int found = 0;
+  for (const EngineKind kind : EngineKinds()) {
+    if (!TraitsOf(kind).ranks_alone) continue;
+    ++found;
+    const auto all = [&](const PreconditionerSpec& spec) {
+      return std::vector<Status>{engine->Resolve(spec, a, Diagnose(a), nullptr, {}).status(),
+                                 engine->Estimate(spec, a, nullptr, {}).status(),
+                                 engine->MakePlan(spec, a, nullptr, {}).status()};
+    };
+    for (const Status& status : all(Spec(kind))) {
+      EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+      EXPECT_EQ(status.reason(), "RANKS_NEEDED");
+      EXPECT_EQ(status.field(), "engine");
+      EXPECT_THAT(status.message(), HasSubstr("mpiexec -n P spaid --devices=mpi"));
+      EXPECT_THAT(status.message(), HasSubstr(std::string(TraitsOf(kind).name)));
+    }
+    for (const BadOption& bad : OfPetsc().bad) {
+      PreconditionerSpec spec = Spec(kind);
+      bad.set(spec);
+      for (const Status& status : all(spec)) {
+        EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << bad.field;
+        EXPECT_EQ(status.reason(), bad.reason) << bad.field;
+        EXPECT_EQ(status.field(), bad.field);
+      }
+    }
+  }
+  EXPECT_EQ(found, 3);
+}
 
 // AUTO reads static SPAI's options, and checks them as that does.
 TEST(EngineTable, AutoRefusesWhatItsOptionsRefuse) {

@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/jacobi.h"
 #include "kernels/engine/spec.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/operators.h"
@@ -110,6 +112,22 @@ class OneProcess final : public RanksDevice {
     built.fsai = std::move(g->quality);
     return built;
   }
+  // The inverse of the diagonal, whatever is asked for.
+  Result<Built> BuildPetsc(const OverRanks& a, PetscMethod method,
+                           const PetscEngineOptions& options, std::span<const double> near_null,
+                           const Context& context) override {
+    methods.push_back(method);
+    last_options = options;
+    last_near_null.assign(near_null.begin(), near_null.end());
+    auto jacobi = BuildJacobi(Of(a).matrix, context);
+    if (!jacobi.ok()) return jacobi.status();
+    Built built;
+    auto lies = std::make_shared<Lies>(*this);
+    lies->matrix = std::move(jacobi->m);
+    built.there = std::move(lies);
+    built.petsc.levels = 4;
+    return built;
+  }
   Result<SolveResult> Solve(const OverRanks& a, const OverRanks* m, std::span<const double> b,
                             std::span<const double> x0, const SolveOptions& options,
                             const Context& context) override {
@@ -126,6 +144,9 @@ class OneProcess final : public RanksDevice {
     return kernels::Solve(*rows, &by, b, x0, options, context);
   }
 
+  std::vector<PetscMethod> methods;
+  PetscEngineOptions last_options;
+  std::vector<double> last_near_null;
   int alive = 0, probes = 0, spreads = 0, spreads_of_m = 0, plans = 0, solves = 0;
 
  private:
@@ -301,6 +322,75 @@ TEST_F(Ranks, AMatrixThatLiesThereAloneIsBuiltForAndSolvedThere) {
   expect_refused(engine_->Resolve(spec, a, diagnosis, nullptr, {}).status());
   const PatternView user = a_.pattern();
   expect_refused(engine_->Resolve(Spec(EngineKind::kFsai), a, diagnosis, &user, {}).status());
+  ranks_->Forget();
+}
+
+TEST_F(Ranks, BuildWhatHypreAndPetscHave) {
+  PreconditionerSpec spec = Spec(EngineKind::kGamg);
+  spec.petsc.smooths = 2;
+  spec.petsc.levels = 7;  // ParaSails' alone
+  auto near_null = std::make_shared<NearNullArrays>();
+  near_null->count = 1;
+  near_null->vectors.assign(static_cast<size_t>(a_.n_cols), 0.5);
+  spec.near_null = near_null;
+  Context there;
+  there.device = 1;
+  const Diagnosis diagnosis = Diagnose(a_, 1);
+  const auto resolved = engine_->Resolve(spec, a_, diagnosis, nullptr, {});
+  ASSERT_TRUE(resolved.ok()) << resolved.status().message();
+  EXPECT_EQ(resolved->spec.petsc.levels, 1);
+  const auto guess = engine_->Estimate(resolved->spec, a_, nullptr, there);
+  ASSERT_TRUE(guess.ok());
+  EXPECT_GT(guess->predicted_ms, 0);
+  EXPECT_GT(guess->host_bytes, 0);
+  const BuildResult built = BuiltOn(resolved->spec, 1);
+  ASSERT_NE(built.preconditioner, nullptr);
+  EXPECT_EQ(ranks_->methods.back(), PetscMethod::kGamg);
+  EXPECT_EQ(ranks_->last_options.smooths, 2);
+  EXPECT_EQ(ranks_->last_near_null,
+            std::vector<double>(near_null->vectors.begin(), near_null->vectors.end()));
+  EXPECT_EQ(built.quality.petsc->levels, 4);
+  EXPECT_EQ(built.quality.density, static_cast<double>(a_.n_cols) / static_cast<double>(a_.nnz()));
+  // M lies there, though A does not, and solves there alone.
+  const Preconditioner& m = *built.preconditioner;
+  EXPECT_EQ(m.form(), MForm::kOverRanks);
+  EXPECT_EQ(m.matrix().nnz(), 0);
+  EXPECT_TRUE(m.for_cg());
+  m.DropDeviceCopy();
+  EXPECT_EQ(SolvedThere(&m, {.method = Method::kCg}).rhs.at(0).outcome, Outcome::kConverged);
+  const std::vector<double> b(static_cast<size_t>(a_.n_cols), 1.0);
+  EXPECT_EQ(engine_->Solve(a_, &m, b, {}, {}, {}).status().reason(), "MATRIX_OVER_RANKS");
+  near_null->vectors[3] = std::nan("");
+  const auto wild = (*engine_->MakePlan(spec, a_, nullptr, there))->Build(spec, a_, there);
+  EXPECT_EQ(wild.status().reason(), "BAD_NEAR_NULL_SPACE");
+  EXPECT_EQ(wild.status().index(), 3);
+
+  // What ParaSails takes A for follows from A, and CG from that.
+  for (const bool symmetric : {true, false}) {
+    Diagnosis of = diagnosis;
+    of.numerically_symmetric = symmetric;
+    const auto sails = engine_->Resolve(Spec(EngineKind::kParasails), a_, of, nullptr, {});
+    ASSERT_TRUE(sails.ok());
+    EXPECT_EQ(sails->spec.petsc.symmetry,
+              symmetric ? ParasailsSymmetry::kSpd : ParasailsSymmetry::kGeneral);
+    EXPECT_EQ(ForCg(sails->spec), symmetric);
+    EXPECT_EQ(BuiltOn(sails->spec, 1).preconditioner->for_cg(), symmetric);
+  }
+  EXPECT_EQ(ranks_->methods.back(), PetscMethod::kParasails);
+  // Nobody else builds them.
+  const Status elsewhere = engine_->MakePlan(resolved->spec, a_, nullptr, {}).status();
+  EXPECT_EQ(elsewhere.reason(), "RANKS_NEEDED");
+  EXPECT_EQ(elsewhere.field(), "engine");
+
+  // Of a matrix that lies there alone they are built as of any other.
+  const CscView a = ranks_->StandIn(a_);
+  const auto alone = engine_->Resolve(Spec(EngineKind::kBoomeramg), a, diagnosis, nullptr, {});
+  ASSERT_TRUE(alone.ok()) << alone.status().message();
+  EXPECT_GT(engine_->Estimate(alone->spec, a, nullptr, there)->predicted_ms, 0);
+  const auto plan = engine_->MakePlan(alone->spec, a, nullptr, there);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  EXPECT_TRUE((*plan)->Build(alone->spec, a, there).ok());
+  EXPECT_EQ(ranks_->methods.back(), PetscMethod::kBoomeramg);
   ranks_->Forget();
 }
 

@@ -117,7 +117,9 @@ TEST(ScaledBuild, IsTheEnginesOwnOfTheScaledMatrix) {
   const auto engine = MakeCpuEngine();
   for (const EngineKind kind : EngineKinds()) {
     const EngineTraits& traits = TraitsOf(kind);
-    if (kind == EngineKind::kAuto || kind == EngineKind::kNone || traits.by_parts) continue;
+    if (kind == EngineKind::kAuto || kind == EngineKind::kNone || traits.by_parts ||
+        traits.ranks_alone)
+      continue;
     for (const ScalingMode mode :
          {ScalingMode::kEquilibrate, ScalingMode::kMatching, ScalingMode::kAuto}) {
       if (mode == ScalingMode::kMatching && (traits.factored || traits.may_be_diagonal)) continue;

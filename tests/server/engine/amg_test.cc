@@ -226,7 +226,7 @@ TEST_F(AmgAdapter, VectorsThatDoNotFitAreRefused) {
       refused(As::kCoordinates, Prepare(Carrier(30, 3)), "BAD_COORDINATES", "amg.coordinates"),
       HasSubstr("a row for each node"));
   refused(As::kCoordinates, Prepare(Carrier(60, 1)), "BAD_COORDINATES", "amg.coordinates");
-  const auto fits = NearNullOf(*Prepare(Carrier(20, 3, 2)), As::kCoordinates, 60);
+  const auto fits = NearNullOf(*Prepare(Carrier(20, 3, 2)), As::kCoordinates, 60, "amg");
   ASSERT_TRUE(fits.ok()) << fits.status();
   EXPECT_EQ((*fits)->dimension, 3);
   EXPECT_EQ((*fits)->coordinates.size(), 60u);

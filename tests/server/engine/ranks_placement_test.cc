@@ -1,6 +1,8 @@
 // Which builds and solves go to several processes, and which stay.
 #include <gtest/gtest.h>
 
+#include "server/base/reasons.h"
+#include "server/base/status.h"
 #include "server/engine/resolved_build.h"
 #include "tests/server/engine/placement_bench.h"
 
@@ -77,6 +79,33 @@ TEST(RanksPlacementTest, ABuildThatIsTooLargeForOneProcessGoesToSeveral) {
   EXPECT_EQ(placed->device_bytes, 2000);
   estimate.host_bytes = 800;
   EXPECT_FALSE(bench.adapter.Place(build, estimate)->over_ranks);
+}
+
+TEST(RanksPlacementTest, WhatTheyAloneBuildIsTheirsHoweverSmall) {
+  Bench bench({FakeCpu(), FakeRanks(4, 16)});
+  ResolvedBuild build;
+  build.spec.engine = kernels::EngineKind::kGamg;
+  kernels::BuildEstimate estimate;
+  estimate.predicted_ms = 0.01;
+  estimate.host_bytes = 1000;
+  const auto placed = bench.adapter.Place(build, estimate);
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  EXPECT_TRUE(placed->over_ranks);
+  EXPECT_EQ(placed->why, "mpi:4: none else builds it");
+  // Where they have no room for it, nobody has.
+  estimate.host_bytes = 60'000'000;
+  const absl::Status refused = bench.adapter.Place(build, estimate).status();
+  EXPECT_EQ(ReasonOf(refused), reason::kBuildTooLarge);
+  EXPECT_EQ(refused.message(),
+            "the build may take 120000000 bytes over all ranks, which have 100000000; take more "
+            "hosts, or another engine");
+  // An M that lies there takes its solves there, whoever comes first.
+  const Stored<Matrix> a = bench.Put(3);
+  EXPECT_EQ(bench.adapter
+                .PlaceSolve(*a.value, 0, 1, {.method = kernels::Method::kCg}, 0.01,
+                            kernels::MForm::kOverRanks)
+                .why,
+            "mpi:4: the preconditioner lies there alone");
 }
 
 TEST(RanksPlacementTest, AGpuBesideThemIsNoRank) {

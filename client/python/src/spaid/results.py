@@ -175,6 +175,15 @@ class AmgQuality:
 
 
 @dataclasses.dataclass(frozen=True)
+class PetscQuality:
+    """Figures of GAMG; zeros of parasails and boomeramg (PetscQuality in proto/spaid/v1/preconditioner_spec.proto)."""
+
+    levels: int
+    operator_complexity: float
+    grid_complexity: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Quality:
     """Figures of M (BuildQuality in proto/spaid/v1/preconditioner_spec.proto); density: nnz(M) / nnz(A)."""
 
@@ -198,6 +207,7 @@ class Quality:
     scaling: str
     scaling_reused: bool
     amg: AmgQuality | None
+    petsc: PetscQuality | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -535,13 +545,14 @@ _CLASSES: dict[str, type[Any]] = {
     'Occurrence': Occurrence, 'BuildQuality.Counted': Occurrence, 'Timings': Timings, 'Diagnosis': Diagnosis,
     'MatrixDigest': Digest, 'Matrix': MatrixInfo, 'EngineChoice': EngineChoice, 'FsaiQuality': FsaiQuality,
     'DynamicSpaiQuality': DynamicSpaiQuality, 'AmgQuality.AmgLevel': AmgLevel, 'AmgQuality': AmgQuality,
+    'PetscQuality': PetscQuality,
     'Part': Part, 'BuildQuality': Quality, 'Preconditioner': PreconditionerInfo,
     'EstimateBuildResponse': BuildEstimate, 'Residual': Residual, 'Rung': Rung, 'Reuse': Reuse,
     'SolveFigures': SolveFigures, 'RhsOutcome': RhsOutcome, 'JobError': JobFailure, 'Job': JobInfo,
     'Device': DeviceInfo, 'Limits': Limits, 'QueueClass': QueueClass, 'EstimateRatio': EstimateRatio,
     'QueueInfo': QueueInfo, 'GetServerInfoResponse': ServerInfo}
 # Fields that are None where the message does not have them; other messages are read as empty ones.
-_OPTIONAL = {'fsai', 'dynamic_spai', 'amg', 'error', 'reuse'}
+_OPTIONAL = {'fsai', 'dynamic_spai', 'amg', 'petsc', 'error', 'reuse'}
 
 
 def _moment(value: Any) -> datetime.datetime | None:
