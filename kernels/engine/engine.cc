@@ -72,7 +72,7 @@ Engine::Placed AsPlaced(RanksDevice::Made over) {
 Status NotHere(const std::string& why) {
   return Status(StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
                 "the matrix lies over the ranks alone: " + why +
-                    "; they build static SPAI and static FSAI, and solve by CG, BiCGSTAB and GMRES")
+                    "; they build SPAI and FSAI, and solve by CG, BiCGSTAB and GMRES")
       .At("matrix");
 }
 
@@ -98,6 +98,7 @@ Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const Diag
   resolved.spec = engine.OwnOptions(resolved.spec);
   if (resolved.spec.scaling != ScalingMode::kNone) return NotHere("they do not scale it");
   if (resolved.spec.static_spai.pattern.row_match) return NotHere("they do not match its rows");
+  if (engine.TimeDecides(resolved.spec)) return NotHere("no clock ends growth there (time_budget)");
   return resolved;
 }
 
@@ -245,7 +246,8 @@ class DevicesEngine final : public Engine {
     return AsPlaced(Cuda().operator_of_matrix(gpu, mine->matrix(), fp32, context));
   }
 
-  // From sizes alone: rows of the mean length, and as many entries of M as a power has at most.
+  // From sizes alone: rows of the mean length, and as many entries of M as a power, or growth, has
+  // at most.
   Result<BuildEstimate> GuessOverRanks(const PreconditionerSpec& spec, const CscView& a,
                                        const Context& context) const {
     if (spec.engine == EngineKind::kAuto)
@@ -255,8 +257,15 @@ class DevicesEngine final : public Engine {
     const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>((*there)->nnz());
     const double mean = nnz / n;
     const bool fsai = TraitsOf(spec.engine).factored;
-    const int power = fsai ? spec.fsai.power : spec.static_spai.pattern.power;
-    const double of_m = std::min(n, std::pow(mean, power)) / (fsai ? 2 : 1);
+    double of_m = 0;
+    if (TraitsOf(spec.engine).grows_pattern) {
+      of_m = 1 + (fsai ? double(spec.fsai.k_max) * spec.fsai.s
+                       : double(spec.dynamic_spai.max_steps) * spec.dynamic_spai.per_step);
+    } else {
+      const int power = fsai ? spec.fsai.power : spec.static_spai.pattern.power;
+      of_m = std::pow(mean, power) / (fsai ? 2 : 1);
+    }
+    of_m = std::min(n, of_m);
     BuildEstimate e;
     e.nnz_m = static_cast<int64_t>(std::min(n * of_m, 9e17));
     e.download_bytes = CscBytes(a.n_cols, e.nnz_m);

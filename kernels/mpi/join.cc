@@ -396,6 +396,19 @@ class Rank0 final : public RanksDevice {
     return Made(*std::move(made));
   }
 
+  Result<Grown> GrowDynamicSpai(const OverRanks& a, const PatternView* initial,
+                                const DynamicSpaiOptions& options,
+                                const Context& context) override {
+    AtRoot root;
+    root.context = context;
+    root.pattern = initial;
+    Order order{.what = Order::What::kGrow, .flag = initial != nullptr, .a = Of(a).number};
+    Pack(options, order);
+    auto made = Make(order, &root, Of(a).n);
+    if (!made.ok()) return made.status();
+    return Grown{*std::move(made), std::move(root.growth)};
+  }
+
   Result<Built> BuildStaticSpai(const OverRanks& plan, const OverRanks& a,
                                 const Context& context) override {
     AtRoot root;
@@ -417,6 +430,7 @@ class Rank0 final : public RanksDevice {
     root.pattern = user_rows;
     Order order{.what = Order::What::kFsai,
                 .flag = user_rows != nullptr,
+                .adaptive = options.adaptive,
                 .a = Of(a).number,
                 .gather = !Of(a).stands_in};
     Pack(options, order);

@@ -18,6 +18,7 @@
 #include "kernels/base/cuda_loader.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/sparse/diagnosis.h"
@@ -97,6 +98,15 @@ class RanksDevice {
   // Errors: those of mpi::PlanHybridSpai.
   virtual Made PlanStaticSpai(const OverRanks& a, const PatternView* user_pattern,
                               const StaticSpaiOptions& options, const Context& context) = 0;
+  struct Grown {
+    std::shared_ptr<const OverRanks> plan;  // of static SPAI, on the pattern that has grown
+    DynamicSpaiQuality quality;
+  };
+  // Dynamic SPAI (hybrid_dynamic_spai.h) up to its numbers. `initial` may be null. Errors: those of
+  // mpi::GrowHybridDynamicSpai and mpi::PlanHybridSpai.
+  virtual Result<Grown> GrowDynamicSpai(const OverRanks& a, const PatternView* initial,
+                                        const DynamicSpaiOptions& options,
+                                        const Context& context) = 0;
   struct Built {
     // The whole M, here, canonical; of FSAI G by rows, as FsaiResult::g_rows. No columns where A is
     // a stand-in.
@@ -109,8 +119,8 @@ class RanksDevice {
   // Errors: those of mpi::BuildHybridSpai.
   virtual Result<Built> BuildStaticSpai(const OverRanks& plan, const OverRanks& a,
                                         const Context& context) = 0;
-  // Static FSAI (hybrid_fsai.h). `user_rows`: by rows, as FsaiPattern has it; may be null. Errors:
-  // those of mpi::BuildHybridFsai.
+  // FSAI, static or adaptive (hybrid_fsai.h). `user_rows`: by rows, as FsaiPattern has it; may be
+  // null. Errors: those of mpi::BuildHybridFsai.
   virtual Result<Built> BuildFsai(const OverRanks& a, const PatternView* user_rows,
                                   const FsaiOptions& options, const Context& context) = 0;
   // PETSc's CG, BiCGSTAB or GMRES, one right-hand side after the other (spread_krylov.h). `m`:
