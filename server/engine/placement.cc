@@ -41,6 +41,9 @@ std::string WhyNotOverRanks(const ResolvedBuild& build, const kernels::BuildEsti
   if (build.spec.static_spai.pattern.row_match) {
     return "cpu: several processes do not match rows (row_match)";
   }
+  if (kernels::TimeDecides(build.spec)) {
+    return "cpu: several processes do not end growth by the clock (time_budget)";
+  }
   return absl::StrFormat("cpu: predicted at %.3g ms there, no sooner by several processes",
                          estimate.predicted_ms);
 }
@@ -165,7 +168,7 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
     const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const {
   if (!ranks_ || !kernels::TraitsOf(build.spec.engine).over_ranks ||
       build.spec.scaling != kernels::ScalingMode::kNone ||
-      build.spec.static_spai.pattern.row_match) {
+      build.spec.static_spai.pattern.row_match || kernels::TimeDecides(build.spec)) {
     return std::nullopt;
   }
   const kernels::DeviceInfo& ranks = devices_[*ranks_];

@@ -36,9 +36,10 @@ TEST(RanksPlacementTest, AloneTheyDoAllThatTheyCan) {
   EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).device(), "mpi:2");
   // The CPU does the rest.
   EXPECT_EQ(bench.Built(bench.Put(4), v1::ENGINE_KIND_FSAI).device(), "mpi:2");
-  const v1::Preconditioner afsai = bench.Built(bench.Put(6), v1::ENGINE_KIND_AFSAI);
-  EXPECT_EQ(afsai.device(), "cpu");
-  EXPECT_EQ(afsai.choice().placement(), "cpu: several processes do not build afsai");
+  EXPECT_EQ(bench.Built(bench.Put(6), v1::ENGINE_KIND_AFSAI).device(), "mpi:2");
+  const v1::Preconditioner amg = bench.Built(bench.Put(7), v1::ENGINE_KIND_AMG);
+  EXPECT_EQ(amg.device(), "cpu");
+  EXPECT_EQ(amg.choice().placement(), "cpu: several processes do not build amg");
   const Stored<Matrix> a = bench.Put(5);
   const auto why = [&](kernels::SolveOptions options,
                        kernels::MForm form = kernels::MForm::kMatrix) {
