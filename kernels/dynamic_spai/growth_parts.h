@@ -26,6 +26,15 @@ Status CheckColumnValues(const CscView& a, int threads, int64_t begin = 0);
 DynamicSpaiQuality SummariseGrowth(const RowTally& tally, std::vector<double> log_by_step,
                                    int64_t n, int64_t longest, int64_t gram_nnz, double gram_flops);
 
+// Sizes that the memory of growth depends on: of A, or of the part of it that is here, of B̂ and M.
+struct GrowthSizes {
+  int64_t n = 0, nnz_a = 0;
+  int64_t gram_nnz = 0, gram_longest = 0;            // of B̂, and of a column of it
+  int64_t initial = 0, nnz_m = 0, longest_of_m = 0;  // of M: entries that it begins and ends with
+};
+// Bytes of B̂ and growth, all that is there at once.
+double GrowthBytes(const GrowthSizes& sizes, const DynamicSpaiOptions& options, int threads);
+
 // Grows the columns of grown.m whose only row is −1, which a device has left to the host, and adds
 // them to its figures, in which they have no part yet. How many there were. Errors: those of
 // GrowDynamicSpai. Throws std::bad_alloc.

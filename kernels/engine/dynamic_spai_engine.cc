@@ -195,6 +195,7 @@ class DynamicSpai final : public PreconditionerEngine {
     const int threads = ResolveThreads(context.threads);
     BuildEstimate e;
     e.nnz_m = nnz;
+    e.gram_nnz = counts->gram_nnz;
     e.download_bytes = CscBytes(n, nnz);
     // Beside the build: its plan, with a pattern to begin with, and the one that it leaves; the row
     // layout of M and its list of row blocks.
@@ -207,6 +208,17 @@ class DynamicSpai final : public PreconditionerEngine {
     e.device_bytes_min = counts->device_bytes_min;
     PredictBuild(traits().rates, counts->work, threads, &e);
     return e;
+  }
+
+  Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& ranks,
+                                                const PreconditionerSpec& spec,
+                                                const PatternView& a,
+                                                const PatternView* user_pattern,
+                                                const BuildEstimate& estimate) const override {
+    return ranks.Bound(a, {.dynamic_spai = &spec.dynamic_spai,
+                           .user_pattern = user_pattern,
+                           .nnz_m = estimate.nnz_m,
+                           .gram_nnz = estimate.gram_nnz});
   }
 
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,

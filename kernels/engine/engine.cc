@@ -147,7 +147,14 @@ class DevicesEngine final : public Engine {
                                  const Context& context) const override {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
     if (IsStandIn(a)) return GuessOverRanks(spec, a, context);
-    auto estimate = EstimateScaled(*FindEngine(spec.engine), spec, a, user_pattern, context);
+    const PreconditionerEngine& engine = *FindEngine(spec.engine);
+    auto estimate = EstimateScaled(engine, spec, a, user_pattern, context);
+    if (estimate.ok() && ranks_ != nullptr && spec.scaling == ScalingMode::kNone) {
+      const auto bound = engine.BoundOverRanks(*ranks_, spec, a, user_pattern, *estimate);
+      if (!bound.ok()) return bound.status();
+      estimate->rank_bytes = bound->all;
+      estimate->halo_bytes = bound->halo;
+    }
     if (estimate.ok() && (gpus_.empty() || TraitsOf(spec.engine).on_gpu == nullptr)) {
       estimate->device_bytes = estimate->device_bytes_min = 0;
       estimate->predicted_device_ms = 0;

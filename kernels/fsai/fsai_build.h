@@ -16,4 +16,12 @@ Result<FsaiResult> BuildStaticFsai(const CscView& a, const PatternView* user,
 StopReason FinishGrown(const SymmetricMatrix& a, int64_t nnz_a, const FsaiOptions& options,
                        const Context& context, RowTally tally, FsaiResult& result);
 
+// Sizes that the memory of a build depends on: of A, or of the part of it that is here, and of G.
+struct FsaiSizes {
+  int64_t n = 0, nnz_a = 0, longest_column = 0;  // of A
+  int64_t nnz_g = 0, longest_row = 0;            // of G
+};
+// Bytes of a build and its result beside A, at most.
+int64_t FsaiBytes(const FsaiSizes& sizes, const FsaiOptions& options, int threads);
+
 }  // namespace spaid::kernels

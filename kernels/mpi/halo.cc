@@ -105,7 +105,9 @@ int RanksHere(MPI_Comm comm) {
   return ranks;
 }
 
-int64_t DefaultHaloBytes(MPI_Comm comm) { return UsableMemoryBytes() / 4 / RanksHere(comm); }
+int64_t DefaultHaloBytes(MPI_Comm comm) {
+  return UsableMemoryBytes() / kHaloShare / RanksHere(comm);
+}
 
 Status CheckHaloBytes(int64_t bytes) {
   if (bytes >= 0) return {};

@@ -76,8 +76,9 @@ class Halo {
 // beside the `before` that it did, are over the limit. Nothing is fetched yet.
 Status CheckHalo(MPI_Comm comm, int64_t bytes, int64_t limit);
 
-// HALO_TOO_LARGE's bound where a caller names none: a quarter of the memory that this rank may use,
-// shared with the ranks on the same host. Collective.
+// HALO_TOO_LARGE's bound where a caller names none: this part of the memory that a rank may use,
+// which it shares with the ranks on the same host. Collective.
+inline constexpr int64_t kHaloShare = 4;
 int64_t DefaultHaloBytes(MPI_Comm comm);
 // Ranks on this host. Collective.
 int RanksHere(MPI_Comm comm);

@@ -15,7 +15,9 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/base/reasons.h"
+#include "kernels/mpi/halo.h"
 #include "kernels/mpi/heartbeat.h"
+#include "kernels/mpi/rank_bytes.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/session.h"
 #include "kernels/sparse/hash.h"
@@ -325,6 +327,15 @@ class Rank0 final : public RanksDevice {
   }
 
   Status Probe() override { return desk_->Run({.what = Order::What::kAnswer}, nullptr); }
+
+  Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const override {
+    RanksShape shape{.ranks = static_cast<int>(ranks_.size())};
+    for (const Rank& rank : ranks_) {
+      shape.threads = std::max(shape.threads, rank.threads);
+      shape.halo_limit = std::max(shape.halo_limit, rank.memory_bytes / kHaloShare);
+    }
+    return BoundRankBytes(a, build, shape);
+  }
 
   Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t> pointers, int64_t nnz,
                                                  Layout layout, bool sort_and_sum) override {

@@ -83,6 +83,24 @@ class RanksDevice {
   // All ranks answer, or the program ends.
   virtual Status Probe() = 0;
 
+  // Upper bounds for the rank with most: all that a build takes there at once, plan, A and M
+  // included, and what of that has been fetched from other ranks.
+  struct RankBytes {
+    int64_t all = 0, halo = 0;
+  };
+  struct BuildToBound {
+    // One of these.
+    const StaticSpaiOptions* static_spai = nullptr;
+    const DynamicSpaiOptions* dynamic_spai = nullptr;
+    const FsaiOptions* fsai = nullptr;
+    const PatternView* user_pattern = nullptr;  // by columns; null: none
+    // By an estimate of one process, upper bounds: entries of M, or of G; of a column of M (static
+    // SPAI); of AᵀA (dynamic SPAI).
+    int64_t nnz_m = 0, column_nnz = 0, gram_nnz = 0;
+  };
+  // From the pattern of a whole A, without a word to the ranks. Errors: OUT_OF_MEMORY.
+  virtual Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const = 0;
+
   // Begins a matrix of `pointers.size() - 1` rows (kCsr) or columns. Errors: INVALID_ARGUMENT/
   // BAD_POINTERS; RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY where the ranks have no memory left for
   // it, /OUT_OF_MEMORY.

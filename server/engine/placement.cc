@@ -200,6 +200,10 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
   } else {
     return std::nullopt;
   }
+  if (estimate.rank_bytes > 0) {
+    absl::StrAppend(&why, "; a rank takes at most ", estimate.rank_bytes, " bytes, ",
+                    estimate.halo_bytes, " of them columns of other ranks");
+  }
   return Placement{.devices = DeviceBit(*ranks_),
                    .on_gpu = true,
                    .device_bytes = bytes,

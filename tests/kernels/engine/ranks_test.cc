@@ -57,6 +57,9 @@ class OneProcess final : public RanksDevice {
                                                  bool) override {
     return Status(StatusCode::kInternal, "INTERNAL", "nothing comes piece by piece here");
   }
+  Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const override {
+    return RankBytes{1000 * a.n_cols + build.nnz_m, 7};
+  }
   // A matrix that lies here alone, by the stand-in of that number.
   CscView StandIn(const CscMatrix& matrix) {
     alone_ = std::make_shared<Lies>(*this);
@@ -266,6 +269,24 @@ TEST_F(Ranks, APatternThatHasGrownServesOtherValues) {
     EXPECT_EQ(again->preconditioner->matrix().values, expected->preconditioner->matrix().values);
     a_ = before;
   }
+}
+
+TEST_F(Ranks, EstimatesBoundWhatARankTakes) {
+  const auto estimate = [&](EngineKind kind, ScalingMode scaling = ScalingMode::kNone) {
+    PreconditionerSpec spec = Spec(kind);
+    spec.scaling = scaling;
+    auto found = engine_->Estimate(spec, a_, nullptr, {});
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    return *std::move(found);
+  };
+  for (const EngineKind kind :
+       {EngineKind::kStaticSpai, EngineKind::kFsai, EngineKind::kDynamicSpai, EngineKind::kAfsai}) {
+    const BuildEstimate e = estimate(kind);
+    EXPECT_EQ(e.rank_bytes, 1000 * a_.n_cols + e.nnz_m);
+    EXPECT_EQ(e.halo_bytes, 7);
+  }
+  EXPECT_EQ(estimate(EngineKind::kJacobi).rank_bytes, 0);
+  EXPECT_EQ(estimate(EngineKind::kStaticSpai, ScalingMode::kEquilibrate).rank_bytes, 0);
 }
 
 TEST_F(Ranks, EnginesThatTheyDoNotBuildAreRank0s) {

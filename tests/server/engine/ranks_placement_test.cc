@@ -76,6 +76,12 @@ TEST(RanksPlacementTest, ABuildThatIsTooLargeForOneProcessGoesToSeveral) {
             "(--max-build-bytes)");
   EXPECT_EQ(placed->host_bytes, 700) << "M, twice while it comes, and a part of all else";
   EXPECT_EQ(placed->device_bytes, 2000);
+  estimate.rank_bytes = 400;
+  estimate.halo_bytes = 30;
+  EXPECT_EQ(bench.adapter.Place(build, estimate)->why,
+            "mpi:4: the build may take 1000 bytes here, over the limit of 900 "
+            "(--max-build-bytes); a rank takes at most 400 bytes, 30 of them columns of other "
+            "ranks");
   estimate.host_bytes = 800;
   EXPECT_FALSE(bench.adapter.Place(build, estimate)->over_ranks);
 }
