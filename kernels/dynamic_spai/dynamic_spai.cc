@@ -1,7 +1,6 @@
 #include "kernels/dynamic_spai/dynamic_spai.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -42,23 +41,17 @@ Result<DynamicSpaiPattern> Grow(const CscView& a, const PatternView* initial,
   if (stopped != StopReason::kNone) return StopStatus(stopped, "growth of dynamic SPAI");
 
   DynamicSpaiPattern out;
-  DynamicSpaiQuality& quality = out.quality;
-  quality.residual_by_step.assign(Z(options.max_steps) + 1, 0.0);
+  std::vector<double> log_by_step(Z(options.max_steps) + 1);
   RowTally tally;
   for (const RowBatch& batch : grown->batches) {
     tally.Add(batch.tally);
     for (size_t t = 0; t < batch.log_by_step.size(); ++t) {
-      quality.residual_by_step[t] += batch.log_by_step[t];
+      log_by_step[t] += batch.log_by_step[t];
     }
   }
-  for (double& r : quality.residual_by_step) r = std::exp(r / static_cast<double>(2 * n));
-  quality.nnz_column_max = *std::max_element(grown->counts.begin() + 1, grown->counts.end());
-  quality.converged_columns = tally.converged;
-  quality.copied_columns = tally.copied;
-  quality.dependent_columns = tally.not_spd;
-  quality.first_dependent = tally.first_not_spd;
-  quality.gram_nnz = gram->nnz;
-  quality.flops = gram->flops + tally.flops;
+  out.quality = SummariseGrowth(tally, std::move(log_by_step), n,
+                                *std::max_element(grown->counts.begin() + 1, grown->counts.end()),
+                                gram->nnz, gram->flops);
   CscMatrix m = PutTogether(grown->batches, std::move(grown->counts), context.threads);
   out.m = {
       .n_rows = n, .n_cols = n, .col_ptr = std::move(m.col_ptr), .row_idx = std::move(m.row_idx)};

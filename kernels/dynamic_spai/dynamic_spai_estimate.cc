@@ -88,46 +88,6 @@ Result<Gram> BoundGram(const PatternView& a, const PatternView& by_rows, const C
   return Result<Gram>(std::move(gram));
 }
 
-// The most entries that so many columns of A have.
-int64_t EntriesOf(const PatternView& a, int64_t columns) {
-  std::vector<int64_t> lengths(Z(a.n_cols));
-  for (int64_t j = 0; j < a.n_cols; ++j) lengths[Z(j)] = a.col_ptr[Z(j) + 1] - a.col_ptr[Z(j)];
-  const auto last = lengths.begin() + std::min(columns, a.n_cols);
-  std::partial_sort(lengths.begin(), last, lengths.end(), std::greater<>());
-  int64_t entries = 0;
-  for (auto it = lengths.begin(); it != last; ++it) entries += *it;
-  return entries;
-}
-
-// Host bytes of AᵀA and growth, all that is there at once.
-double GrowthBytes(const PatternView& a, const Columns& m, const Gram& bound,
-                   const DynamicSpaiOptions& options, int threads) {
-  const double n = ToDouble(a.n_cols), nnz_a = ToDouble(a.nnz()), nnz_m = ToDouble(m.entries);
-  const double nnz = ToDouble(std::min(bound.nnz, GramLimit()));
-  const double longest = ToDouble(bound.longest), entries = ToDouble(m.longest);
-  // [B̂, −Âᵀ] with its diagonal; A's transpose, norms and counts while that is made.
-  const double gram = 12 * (nnz + nnz_a) + 32 * n;
-  const double making = 12 * nnz_a + 32 * n + 4 * n * std::min(threads, 8);
-  // What each thread has for one column of B̂, and for its largest column of M, twice where it is an
-  // array that grows.
-  const double finder = 12.2 * n + 8 * longest;
-  const double capacity = 2 * std::max(32.0, entries + 8), reached = std::min(n, entries * longest);
-  const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
-  // The dense block is laid out anew where a column outgrows it.
-  const double grower = 4 * n + 16 * capacity * capacity + 16 * dense + 192 * capacity +
-                        64 * reached + 32 * std::min(nnz, entries * longest) + 16 * longest;
-  // Where columns begin; their batches, and together; what is found to repeat.
-  const double batches = ToDouble((a.n_cols - 1) / BatchRows(a.n_cols) + 1);
-  const double columns = 12 * n + 8 * ToDouble(m.initial) + 12 * nnz_m +
-                         threads * std::min(8 * nnz_m, 4.0 * (1 << 20)) + 16 * n +
-                         batches * (128 + 8 * (options.max_steps + 1.0));
-  const double repeats =
-      options.repeat_hash_bits > 0
-          ? 64 * 2 * n + 2 * n / ToDouble(fsai_tuning::kRowsPerClass) * (128 + 24 * entries)
-          : 0;
-  return gram + std::max(making + threads * finder, columns + repeats + threads * grower);
-}
-
 // All columns alike. Those that have a residual to come to grow a third of what they may, about.
 BuildWork WorkOf(const PatternView& a, const Columns& m, const Gram& gram,
                  const DynamicSpaiOptions& options) {
@@ -149,6 +109,33 @@ BuildWork WorkOf(const PatternView& a, const Columns& m, const Gram& gram,
 
 }  // namespace
 
+double GrowthBytes(const GrowthSizes& sizes, const DynamicSpaiOptions& options, int threads) {
+  const double n = ToDouble(sizes.n), nnz_a = ToDouble(sizes.nnz_a), nnz_m = ToDouble(sizes.nnz_m);
+  const double nnz = ToDouble(std::min(sizes.gram_nnz, GramLimit()));
+  const double longest = ToDouble(sizes.gram_longest), entries = ToDouble(sizes.longest_of_m);
+  // [B̂, −Âᵀ] with its diagonal; A's transpose, norms and counts while that is made.
+  const double gram = 12 * (nnz + nnz_a) + 32 * n;
+  const double making = 12 * nnz_a + 32 * n + 4 * n * std::min(threads, 8);
+  // What each thread has for one column of B̂, and for its largest column of M, twice where it is an
+  // array that grows.
+  const double finder = 12.2 * n + 8 * longest;
+  const double capacity = 2 * std::max(32.0, entries + 8), reached = std::min(n, entries * longest);
+  const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
+  // The dense block is laid out anew where a column outgrows it.
+  const double grower = 4 * n + 16 * capacity * capacity + 16 * dense + 192 * capacity +
+                        64 * reached + 32 * std::min(nnz, entries * longest) + 16 * longest;
+  // Where columns begin; their batches, and together; what is found to repeat.
+  const double batches = ToDouble((sizes.n - 1) / BatchRows(sizes.n) + 1);
+  const double columns = 12 * n + 8 * ToDouble(sizes.initial) + 12 * nnz_m +
+                         threads * std::min(8 * nnz_m, 4.0 * (1 << 20)) + 16 * n +
+                         batches * (128 + 8 * (options.max_steps + 1.0));
+  const double repeats =
+      options.repeat_hash_bits > 0
+          ? 64 * 2 * n + 2 * n / ToDouble(fsai_tuning::kRowsPerClass) * (128 + 24 * entries)
+          : 0;
+  return gram + std::max(making + threads * finder, columns + repeats + threads * grower);
+}
+
 Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternView* initial,
                                               const DynamicSpaiOptions& options,
                                               const Context& with_progress) {
@@ -168,17 +155,22 @@ Result<DynamicSpaiCounts> EstimateDynamicSpai(const CscView& a, const PatternVie
     counts.nnz_m = m.entries;
     counts.gram_nnz = gram->nnz;
 
-    LocalCounts largest;
-    largest.entries = EntriesOf(a, m.longest);
-    largest.n1 = largest.rows = std::min(n, largest.entries);
+    const LocalCounts largest = LargestProblem(a, m.longest);
     const int64_t pairs = MaxLongPairs(a);
     // The grown pattern, and once more in the plan.
     const double numbers = 8 * ToDouble(n) + 4 * ToDouble(m.entries) +
                            ToDouble(PlanBytes(n, m.entries, pairs)) +
                            ToDouble(BuildBytes(n, m.entries, pairs, largest, m.longest, threads,
                                                options.post_filter > 0));
-    counts.host_bytes =
-        ToCount(std::max(GrowthBytes(a, m, *gram, options, threads), numbers) + (1 << 20));
+    const double growth = GrowthBytes({.n = n,
+                                       .nnz_a = a.nnz(),
+                                       .gram_nnz = gram->nnz,
+                                       .gram_longest = gram->longest,
+                                       .initial = m.initial,
+                                       .nnz_m = m.entries,
+                                       .longest_of_m = m.longest},
+                                      options, threads);
+    counts.host_bytes = ToCount(std::max(growth, numbers) + (1 << 20));
 
     DynamicSpaiBounds bounds;
     bounds.gram_nnz = gram->nnz;

@@ -25,16 +25,9 @@ constexpr double kCountShare = 0.3;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
-// Values of a column of A times 1 / ‖A e_j‖₂, which itself may be out of range: in two steps, of
-// which the first is a power of two.
-struct Scale {
-  double power, rest;
-  double operator()(double v) const { return v * power * rest; }
-};
-
 // Brings values, of which one is not zero, to norm 1. Neither overflow nor underflow: they are
 // brought near 1 by a power of two.
-Scale ScaleOf(std::span<const double> values, double largest) {
+UnitScale ScaleOf(std::span<const double> values, double largest) {
   const int exponent = std::ilogb(largest);
   double squares = 0;
   for (const double v : values) {
@@ -49,17 +42,6 @@ double Largest(std::span<const double> values) {
   double largest = 0;
   for (const double v : values) largest = std::max(largest, std::abs(v));
   return largest;
-}
-
-// Takes columns none of which is zero.
-Array<Scale> FindScales(const CscView& a, int threads) {
-  Array<Scale> scales(Z(a.n_cols));
-  ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
-    for (int64_t j = begin; j < end; ++j) {
-      scales[Z(j)] = ScaleOf(a.column_values(j), Largest(a.column_values(j)));
-    }
-  });
-  return scales;
 }
 
 Status TooLarge(int64_t at_least, int64_t limit, const RowLengths& rows) {
@@ -91,6 +73,7 @@ class ColumnFinder {
   // Those of column j in ascending order.
   std::span<const int32_t> Sorted(const PatternView& a, const PatternView& rows, int64_t j) {
     Find(a, rows, j, static_cast<int32_t>(-2 - j));
+    if (found_.empty()) return found_;
     const auto [least, most] = std::minmax_element(found_.begin(), found_.end());
     const int64_t first = *least / 64, last = *most / 64;
     if (last - first >= tuning::kWordsPerEntry * static_cast<int64_t>(found_.size())) {
@@ -211,20 +194,43 @@ RowLengths CountRows(const PatternView& a) {
   return rows;
 }
 
-Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with_progress) {
-  const int64_t n = a.n_cols;
-  Context context = with_progress;
-  StepProgress progress(with_progress.progress, Stage::kBuild, n);
-  if (with_progress.progress != nullptr) context.progress = &progress;
+Array<UnitScale> FindScales(const CscView& a, int threads) {
+  Array<UnitScale> scales(Z(a.n_cols));
+  ParallelFor(a.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t j = begin; j < end; ++j) {
+      const auto values = a.column_values(j);
+      scales[Z(j)] = values.empty() ? UnitScale() : ScaleOf(values, Largest(values));
+    }
+  });
+  return scales;
+}
+
+Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& context) {
   if (Status status = CheckColumnValues(a, context.threads); !status.ok()) return status;
-  const Array<Scale> scales = FindScales(a, context.threads);
+  const Array<UnitScale> scales = FindScales(a, context.threads);
   const RowLengths lengths = CountRows(a);
   if (const int64_t alone = lengths.longest * lengths.longest; alone > limit) {
     return TooLarge(alone, limit, lengths);
   }
-  auto transposed = Transpose(a, context);
-  if (!transposed.ok()) return transposed.status();
+  Context quiet = context;  // a small part of it all
+  quiet.progress = nullptr;
+  auto rows = Transpose(a, quiet);
+  if (!rows.ok()) return rows.status();
+  ParallelFor(a.nnz(), 1 << 16, context.threads, [&](int64_t begin, int64_t end, int) {
+    for (int64_t q = begin; q < end; ++q) {
+      rows->values[Z(q)] = -scales[Z(rows->row_idx[Z(q)])](rows->values[Z(q)]);
+    }
+  });
+  return MakeGramOf(a, scales, *std::move(rows), lengths, limit, context);
+}
 
+Result<GramMatrix> MakeGramOf(const CscView& a, std::span<const UnitScale> scales,
+                              CscMatrix minus_rows_of_a, const RowLengths& lengths, int64_t limit,
+                              const Context& with_progress) {
+  const int64_t n = a.n_cols;
+  Context context = with_progress;
+  StepProgress progress(with_progress.progress, Stage::kBuild, n);
+  if (with_progress.progress != nullptr) context.progress = &progress;
   GramMatrix gram;
   CscMatrix& k = gram.columns;
   k.n_rows = n;
@@ -232,7 +238,7 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
   const auto stop = [](StopReason reason) { return StopStatus(reason, "growth of dynamic SPAI"); };
   progress.NextStep(kCountShare);
   GramCounts counts;
-  StopReason stopped = CountGram(a, transposed->pattern(), limit, context, counts);
+  StopReason stopped = CountGram(a, minus_rows_of_a.pattern(), limit, context, counts);
   if (stopped != StopReason::kNone) return stop(stopped);
   gram.nnz = counts.nnz;
   if (gram.nnz > limit) return TooLarge(gram.nnz, limit, lengths);
@@ -240,18 +246,17 @@ Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& with
   k.col_ptr = std::move(counts.columns);
   k.col_ptr.resize(Z(2 * n) + 1);
   for (size_t j = 1; j <= Z(n); ++j) k.col_ptr[j] += k.col_ptr[j - 1];
-  for (size_t j = 1; j <= Z(n); ++j) k.col_ptr[Z(n) + j] = gram.nnz + transposed->col_ptr[j];
-  const int64_t all = gram.nnz + a.nnz();
+  for (size_t j = 1; j <= Z(n); ++j) k.col_ptr[Z(n) + j] = gram.nnz + minus_rows_of_a.col_ptr[j];
+  const int64_t of_rows = minus_rows_of_a.nnz(), all = gram.nnz + of_rows;
   k.row_idx.resize(Z(all));
   k.values.resize(Z(all));
-  ParallelFor(a.nnz(), 1 << 16, context.threads, [&](int64_t begin, int64_t end, int) {
+  ParallelFor(of_rows, 1 << 16, context.threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t q = begin; q < end; ++q) {
-      const int32_t j = transposed->row_idx[Z(q)];
-      k.row_idx[Z(gram.nnz + q)] = j;
-      k.values[Z(gram.nnz + q)] = -scales[Z(j)](transposed->values[Z(q)]);
+      k.row_idx[Z(gram.nnz + q)] = minus_rows_of_a.row_idx[Z(q)];
+      k.values[Z(gram.nnz + q)] = minus_rows_of_a.values[Z(q)];
     }
   });
-  transposed = CscMatrix();  // its memory
+  minus_rows_of_a = CscMatrix();  // its memory
   CscView minus_rows;
   minus_rows.n_rows = minus_rows.n_cols = n;
   minus_rows.col_ptr = std::span<const int64_t>(k.col_ptr).subspan(Z(n));
@@ -293,7 +298,7 @@ struct GramColumns::State {
 
   ColumnFinder finder;
   Array<int32_t> columns, rows;  // of those that are made: where
-  Array<Scale> scales;
+  Array<UnitScale> scales;
   Array<uint8_t> scaled;  // whether there is one
   std::vector<double> values;
 };
@@ -320,12 +325,12 @@ double GramColumns::Scaled(int64_t q, int64_t j) {
   const auto value = [&](int64_t p) {
     return a_.values.empty() ? Varying(column[Z(p)], j, size) : a_.column_values(j)[Z(p)];
   };
-  Scale& scale = state_->scales[Z(j)];
+  UnitScale& scale = state_->scales[Z(j)];
   if (state_->scaled[Z(j)] == 0) {
     state_->values.clear();
     for (int64_t p = 0; p < size; ++p) state_->values.push_back(value(p));
     const double largest = Largest(state_->values);
-    scale = largest > 0 ? ScaleOf(state_->values, largest) : Scale{0, 0};
+    scale = largest > 0 ? ScaleOf(state_->values, largest) : UnitScale();
     state_->scaled[Z(j)] = 1;
     steps_ += static_cast<double>(size);
   }

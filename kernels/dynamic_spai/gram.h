@@ -1,4 +1,4 @@
-// AᵀA for the growth of dynamic SPAI. Internal to this room and its tests.
+// AᵀA for the growth of dynamic SPAI. Internal to this room, to kernels/mpi and to the tests.
 //
 // With columns of A scaled to unit length, Â = A D^(−1/2), B̂ = ÂᵀÂ: growth of column k of M is that
 // of row n + k of [B̂, −Âᵀ], of n rows and 2 n columns (kernels/fsai/row_growth.h, least squares).
@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "kernels/base/context.h"
@@ -51,6 +52,24 @@ RowLengths CountRows(const PatternView& a);
 // entries (index: the longest row of A), before they are made; stop statuses. Throws
 // std::bad_alloc.
 Result<GramMatrix> MakeGram(const CscView& a, int64_t limit, const Context& context);
+
+// Brings the values of a column of A to norm 1, in two steps, of which the first is a power of two:
+// 1 / ‖A e_j‖₂ itself may be out of range.
+struct UnitScale {
+  double power = 0, rest = 0;
+  double operator()(double v) const { return v * power * rest; }
+};
+// One for each column, zeros for one without entries. Takes columns none of which is all zeros.
+Array<UnitScale> FindScales(const CscView& a, int threads);
+
+// The same [B̂, −Âᵀ] from −Âᵀ, which goes there: all of it, or what a part of A makes, whose columns
+// without entries have none in B̂. `a`: square; each of its columns is there whole, and
+// so are the rows of −Âᵀ (columns of `minus_rows`) that it has entries in; `scales`: of its
+// columns. `lengths`: of the whole A, for the message. Errors and progress: those of MakeGram but
+// for ZERO_COLUMN.
+Result<GramMatrix> MakeGramOf(const CscView& a, std::span<const UnitScale> scales,
+                              CscMatrix minus_rows, const RowLengths& lengths, int64_t limit,
+                              const Context& context);
 
 // Columns of [B̂, −Âᵀ] as they are asked for, bit for bit those of MakeGram, which are kept. `a`
 // canonical and square; `rows`: it by rows; both borrowed. Where `a` has no values it is taken for

@@ -55,17 +55,17 @@ void PutIn(const std::vector<LeftColumn>& left, Pattern& m) {
 
 }  // namespace
 
-Pattern DynamicStarts(const PatternView* initial, int64_t n) {
+Pattern DynamicStarts(const PatternView* initial, int64_t n, int64_t first) {
   Pattern start;
   start.n_rows = start.n_cols = n;
   start.col_ptr.resize(Z(n) + 1);
   start.row_idx.reserve(Z(initial != nullptr ? initial->nnz() + n : n));
   for (int64_t k = 0; k < n; ++k) {
     start.col_ptr[Z(k)] = start.nnz();
-    start.row_idx.push_back(static_cast<int32_t>(k));
+    start.row_idx.push_back(static_cast<int32_t>(first + k));
     if (initial == nullptr) continue;
     for (const int32_t j : initial->column(k)) {
-      if (j != k) start.row_idx.push_back(j);
+      if (j != first + k) start.row_idx.push_back(j);
     }
   }
   start.col_ptr[Z(n)] = start.nnz();
@@ -83,7 +83,7 @@ GrowthRules DynamicRules(const DynamicSpaiOptions& options) {
   return rules;
 }
 
-Status CheckColumnValues(const CscView& a, int threads) {
+Status CheckColumnValues(const CscView& a, int threads, int64_t begin_of_a) {
   std::atomic<int64_t> first{a.n_cols};
   ParallelFor(a.n_cols, 1 << 16, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
@@ -97,10 +97,26 @@ Status CheckColumnValues(const CscView& a, int threads) {
   });
   if (first == a.n_cols) return {};
   return Status(StatusCode::kFailedPrecondition, "ZERO_COLUMN",
-                "column " + std::to_string(first) +
+                "column " + std::to_string(begin_of_a + first) +
                     " of the matrix has no value but zero, so the matrix is singular and no "
                     "approximate inverse exists; remove the unknown or give it an equation")
-      .At("column", first);
+      .At("column", begin_of_a + first);
+}
+
+DynamicSpaiQuality SummariseGrowth(const RowTally& tally, std::vector<double> log_by_step,
+                                   int64_t n, int64_t longest, int64_t gram_nnz,
+                                   double gram_flops) {
+  DynamicSpaiQuality quality;
+  for (double& r : log_by_step) r = std::exp(r / static_cast<double>(2 * n));
+  quality.residual_by_step = std::move(log_by_step);
+  quality.nnz_column_max = longest;
+  quality.converged_columns = tally.converged;
+  quality.copied_columns = tally.copied;
+  quality.dependent_columns = tally.not_spd;
+  quality.first_dependent = tally.first_not_spd;
+  quality.gram_nnz = gram_nnz;
+  quality.flops = gram_flops + tally.flops;
+  return quality;
 }
 
 Result<int64_t> GrowLeftColumns(const CscView& a, const PatternView* initial,

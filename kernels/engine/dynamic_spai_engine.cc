@@ -99,19 +99,29 @@ class PlanOfDynamicSpai final : public EnginePlan {
       progress.NextStep(kGrowthShare);
       const PatternView initial = initial_;
       const PatternView* const start = initial.n_cols == 0 ? nullptr : &initial;
-      DynamicSpaiCudaTimings own;
-      std::shared_ptr<SpaiOnDevice> there;
-      auto pattern = gpus().empty() ? GrowDynamicSpai(a, start, options, context)
-                                    : Cuda().grow_dynamic_spai(gpus(), a, start, options, context,
-                                                               &own, &there);
-      if (!pattern.ok()) return pattern.status();
-      Add(own, timings);
-      growth = std::move(pattern->quality);
-      progress.NextStep(kPlanShare);
-      const PatternView of_m = pattern->m;
-      auto planned = PlanSpai(of_numbers, a, &of_m, gpus(), context, timings, std::move(there));
-      if (!planned.ok()) return planned.status();
-      on = *std::move(planned);
+      if (made_for().ranks != nullptr) {
+        auto spread = SpreadTimed(*made_for().ranks, a, context, timings);
+        if (!spread.ok()) return spread.status();
+        auto grown = made_for().ranks->GrowDynamicSpai(**spread, start, options, context);
+        if (!grown.ok()) return grown.status();
+        growth = std::move(grown->quality);
+        on.over = std::move(grown->plan);
+        on.ranks = made_for().ranks;
+      } else {
+        DynamicSpaiCudaTimings own;
+        std::shared_ptr<SpaiOnDevice> there;
+        auto pattern = gpus().empty() ? GrowDynamicSpai(a, start, options, context)
+                                      : Cuda().grow_dynamic_spai(gpus(), a, start, options, context,
+                                                                 &own, &there);
+        if (!pattern.ok()) return pattern.status();
+        Add(own, timings);
+        growth = std::move(pattern->quality);
+        progress.NextStep(kPlanShare);
+        const PatternView of_m = pattern->m;
+        auto planned = PlanSpai(of_numbers, a, &of_m, gpus(), context, timings, std::move(there));
+        if (!planned.ok()) return planned.status();
+        on = *std::move(planned);
+      }
       std::shared_ptr<PlanOfDynamicSpai> grown(new PlanOfDynamicSpai(*this));
       grown->initial_ = Pattern();
       grown->numbers_ = on;
@@ -123,6 +133,7 @@ class PlanOfDynamicSpai final : public EnginePlan {
     made.m = std::move(built->m);
     made.shown = std::move(built->shown);
     made.on_device = std::move(built->kept);
+    made.over_ranks = std::move(built->over);
     made.quality = std::move(built->quality);
     made.quality.pattern_reused = made.grown == nullptr;
     if (made.grown != nullptr) AddWarnings(growth, options, a.n_cols, &made.quality.warnings);
@@ -155,6 +166,7 @@ class DynamicSpai final : public PreconditionerEngine {
              .takes_pattern = true,
              .grows_pattern = true,
              .on_gpu = &kOnGpu,
+             .over_ranks = true,
              .rates = {
                  .cpu = {.fixed = 1.2e5,
                          .row = 420,
@@ -183,6 +195,7 @@ class DynamicSpai final : public PreconditionerEngine {
     const int threads = ResolveThreads(context.threads);
     BuildEstimate e;
     e.nnz_m = nnz;
+    e.gram_nnz = counts->gram_nnz;
     e.download_bytes = CscBytes(n, nnz);
     // Beside the build: its plan, with a pattern to begin with, and the one that it leaves; the row
     // layout of M and its list of row blocks.
@@ -195,6 +208,17 @@ class DynamicSpai final : public PreconditionerEngine {
     e.device_bytes_min = counts->device_bytes_min;
     PredictBuild(traits().rates, counts->work, threads, &e);
     return e;
+  }
+
+  Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& ranks,
+                                                const PreconditionerSpec& spec,
+                                                const PatternView& a,
+                                                const PatternView* user_pattern,
+                                                const BuildEstimate& estimate) const override {
+    return ranks.Bound(a, {.dynamic_spai = &spec.dynamic_spai,
+                           .user_pattern = user_pattern,
+                           .nnz_m = estimate.nnz_m,
+                           .gram_nnz = estimate.gram_nnz});
   }
 
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,

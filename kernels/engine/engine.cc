@@ -70,11 +70,10 @@ Engine::Placed AsPlaced(RanksDevice::Made over) {
 
 // Refuses work on a stand-in.
 Status NotHere(const std::string& why) {
-  return Status(
-             StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
-             "the matrix lies over the ranks alone: " + why +
-                 "; they build static SPAI, static FSAI, ParaSails, BoomerAMG and GAMG, and solve "
-                 "by CG, BiCGSTAB and GMRES")
+  return Status(StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
+                "the matrix lies over the ranks alone: " + why +
+                    "; they build SPAI, FSAI, ParaSails, BoomerAMG and GAMG, and solve by CG, "
+                    "BiCGSTAB and GMRES")
       .At("matrix");
 }
 
@@ -112,6 +111,7 @@ Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const CscV
   resolved.spec = engine.OwnOptions(resolved.spec);
   if (resolved.spec.scaling != ScalingMode::kNone) return NotHere("they do not scale it");
   if (resolved.spec.static_spai.pattern.row_match) return NotHere("they do not match its rows");
+  if (engine.TimeDecides(resolved.spec)) return NotHere("no clock ends growth there (time_budget)");
   return resolved;
 }
 
@@ -162,10 +162,17 @@ class DevicesEngine final : public Engine {
     if (Status s = CheckSpec(spec); !s.ok()) return s;
     if (Status s = CheckRanksAreHere(spec); !s.ok()) return s;
     if (IsStandIn(a)) return GuessOverRanks(spec, a, context);
+    const PreconditionerEngine& engine = *FindEngine(spec.engine);
     if (TraitsOf(spec.engine).ranks_alone) {
-      return FindEngine(spec.engine)->Estimate(spec, a, user_pattern, context);
+      return engine.Estimate(spec, a, user_pattern, context);
     }
-    auto estimate = EstimateScaled(*FindEngine(spec.engine), spec, a, user_pattern, context);
+    auto estimate = EstimateScaled(engine, spec, a, user_pattern, context);
+    if (estimate.ok() && ranks_ != nullptr && spec.scaling == ScalingMode::kNone) {
+      const auto bound = engine.BoundOverRanks(*ranks_, spec, a, user_pattern, *estimate);
+      if (!bound.ok()) return bound.status();
+      estimate->rank_bytes = bound->all;
+      estimate->halo_bytes = bound->halo;
+    }
     if (estimate.ok() && (gpus_.empty() || TraitsOf(spec.engine).on_gpu == nullptr)) {
       estimate->device_bytes = estimate->device_bytes_min = 0;
       estimate->predicted_device_ms = 0;
@@ -270,7 +277,8 @@ class DevicesEngine final : public Engine {
     return engine.ranks_alone && ranks_ == nullptr ? RanksNeeded(engine) : Status();
   }
 
-  // From sizes alone: rows of the mean length, and as many entries of M as a power has at most.
+  // From sizes alone: rows of the mean length, and as many entries of M as a power, or growth, has
+  // at most.
   Result<BuildEstimate> GuessOverRanks(const PreconditionerSpec& spec, const CscView& a,
                                        const Context& context) const {
     if (spec.engine == EngineKind::kAuto)
@@ -283,8 +291,15 @@ class DevicesEngine final : public Engine {
     }
     const double mean = nnz / n;
     const bool fsai = TraitsOf(spec.engine).factored;
-    const int power = fsai ? spec.fsai.power : spec.static_spai.pattern.power;
-    const double of_m = std::min(n, std::pow(mean, power)) / (fsai ? 2 : 1);
+    double of_m = 0;
+    if (TraitsOf(spec.engine).grows_pattern) {
+      of_m = 1 + (fsai ? double(spec.fsai.k_max) * spec.fsai.s
+                       : double(spec.dynamic_spai.max_steps) * spec.dynamic_spai.per_step);
+    } else {
+      const int power = fsai ? spec.fsai.power : spec.static_spai.pattern.power;
+      of_m = std::pow(mean, power) / (fsai ? 2 : 1);
+    }
+    of_m = std::min(n, of_m);
     BuildEstimate e;
     e.nnz_m = static_cast<int64_t>(std::min(n * of_m, 9e17));
     e.download_bytes = CscBytes(a.n_cols, e.nnz_m);

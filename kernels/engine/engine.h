@@ -69,11 +69,15 @@ struct BuildEstimate {
   // Entries of M, or of G where M = GᵀG: upper bound; exact for static SPAI without keep_tau,
   // row_match and post-filter.
   int64_t nnz_m = 0;
-  int64_t download_bytes = 0;      // CSC of that in fp64
+  int64_t download_bytes = 0;  // CSC of that in fp64
+  // Over ranks, upper bounds for the rank with most: all that it takes, and of that what it fetches
+  // from others. 0: no ranks build it, or nobody can tell, of a matrix that lies there alone.
+  int64_t rank_bytes = 0, halo_bytes = 0;
   double predicted_ms = 0;         // on the CPU
   double predicted_device_ms = 0;  // on a CUDA device, from host to host; 0: not predicted
   double flops = 0;
   int64_t n1_max = 0, n2_max = 0;  // of the local problems; zeros where those grow, or M = GᵀG
+  int64_t gram_nnz = 0;            // of dynamic SPAI: entries of AᵀA, upper bound
 };
 
 // Times of a plan or a build on a CUDA device; zeros on the CPU but for assemble_ms. Milliseconds

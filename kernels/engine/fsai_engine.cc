@@ -154,11 +154,14 @@ class PlanOfFsai final : public EnginePlan {
 
   Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a, const Context& context,
                      DeviceTimings* timings) const override {
-    const FsaiOptions options = FsaiOptionsOf(spec);
+    FsaiOptions options = FsaiOptionsOf(spec);
     const bool grows = options.adaptive && !grown_;
     const PatternView rows = rows_;
     const PatternView* const initial = rows_.col_ptr.empty() ? nullptr : &rows;
-    if (made_for().ranks != nullptr) return MakeOverRanks(options, a, initial, context, timings);
+    if (made_for().ranks != nullptr) {
+      options.adaptive = grows;
+      return MakeOverRanks(options, a, initial, context, timings);
+    }
     FsaiCudaTimings there;
     FsaiCudaOutputs outputs;
     const auto build = [&] {
@@ -178,13 +181,7 @@ class PlanOfFsai final : public EnginePlan {
     made.quality.warnings = Warnings(built->quality, options, there.host_rows, a.n_cols);
     made.quality.pattern_reused = grown_;
     if (grows && !built->quality.out_of_time) {
-      std::shared_ptr<PlanOfFsai> grown(new PlanOfFsai(*this));
-      grown->grown_ = true;
-      grown->reads_values_ = false;
-      grown->rows_ = {.n_rows = built->g_rows.n_rows,
-                      .n_cols = built->g_rows.n_cols,
-                      .col_ptr = built->g_rows.col_ptr,
-                      .row_idx = built->g_rows.row_idx};
+      std::shared_ptr<PlanOfFsai> grown = OnGrown(built->g_rows);
       grown->there_ = std::move(outputs.plan);
       if (there_ != nullptr && grown->there_ == nullptr) {
         const PatternView of_g = grown->rows_;
@@ -200,6 +197,19 @@ class PlanOfFsai final : public EnginePlan {
     return Result<Made>(std::move(made));
   }
 
+  // The same plan for other values of A, on the pattern that G has grown.
+  std::shared_ptr<PlanOfFsai> OnGrown(const CscMatrix& g_rows) const {
+    std::shared_ptr<PlanOfFsai> grown(new PlanOfFsai(*this));
+    grown->grown_ = true;
+    grown->reads_values_ = false;
+    grown->rows_ = {.n_rows = g_rows.n_rows,
+                    .n_cols = g_rows.n_cols,
+                    .col_ptr = g_rows.col_ptr,
+                    .row_idx = g_rows.row_idx};
+    return grown;
+  }
+
+  // options.adaptive: G grows.
   Result<Made> MakeOverRanks(const FsaiOptions& options, const CscView& a,
                              const PatternView* user_rows, const Context& context,
                              DeviceTimings* timings) const {
@@ -212,7 +222,9 @@ class PlanOfFsai final : public EnginePlan {
     Made made;
     made.quality.density = built->fsai.density;
     made.quality.warnings = Warnings(built->fsai, options, 0, a.n_cols);
+    made.quality.pattern_reused = grown_;
     made.quality.fsai = std::move(built->fsai);
+    if (options.adaptive && !IsStandIn(a)) made.grown = OnGrown(built->m);
     made.m = std::move(built->m);
     made.over_ranks = std::move(built->there);
     return Result<Made>(std::move(made));
@@ -286,6 +298,16 @@ class Fsai final : public PreconditionerEngine {
     return e;
   }
 
+  Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& ranks,
+                                                const PreconditionerSpec& spec,
+                                                const PatternView& a,
+                                                const PatternView* user_pattern,
+                                                const BuildEstimate& estimate) const override {
+    const FsaiOptions options = FsaiOptionsOf(spec);
+    return ranks.Bound(a,
+                       {.fsai = &options, .user_pattern = user_pattern, .nnz_m = estimate.nnz_m});
+  }
+
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,
                                                const PatternView* user_pattern, PlanFor of,
                                                const Context& context) const override {
@@ -321,6 +343,7 @@ const PreconditionerEngine& AfsaiEngine() {
                             .takes_pattern = true,
                             .grows_pattern = true,
                             .on_gpu = &kOnGpu,
+                            .over_ranks = true,
                             .rates = {.cpu = {.fixed = 4e4, .row = 200, .gathered = 1.6},
                                       .gpu = {.fixed = 1.39e6,
                                               .entry = 5.4,

@@ -114,6 +114,15 @@ class PreconditionerEngine {
   virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
                                          const PatternView* user_pattern,
                                          const Context& context) const = 0;
+  // BuildEstimate::rank_bytes and halo_bytes, of an engine that ranks build; `estimate`: of one
+  // process. Errors: RanksDevice::Bound's.
+  virtual Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& /*ranks*/,
+                                                        const PreconditionerSpec& /*spec*/,
+                                                        const PatternView& /*a*/,
+                                                        const PatternView* /*user_pattern*/,
+                                                        const BuildEstimate& /*estimate*/) const {
+    return RanksDevice::RankBytes{};
+  }
   // As Engine::MakePlan.
   virtual Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec,
                                                        const CscView& a,

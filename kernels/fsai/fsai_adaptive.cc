@@ -114,11 +114,8 @@ Result<FsaiResult> Adaptive(const CscView& given, const PatternView* initial,
   for (double& k : quality.kaporin_by_step) k = std::exp(k / static_cast<double>(given.n_cols));
   result.psi_ratio = std::move(grown->psi_ratio);
   result.g_rows = PutTogether(grown->batches, std::move(grown->counts), context.threads);
-  if (options.post_filter > 0) {
-    stopped = FilterRows(*a, options, context, tally, result);
-    if (stopped != StopReason::kNone) return StopStatus(stopped, "build of FSAI");
-  }
-  Summarise(tally, given.nnz(), context.threads, result);
+  stopped = FinishGrown(*a, given.nnz(), options, context, tally, result);
+  if (stopped != StopReason::kNone) return StopStatus(stopped, "build of FSAI");
   if (with_progress.progress != nullptr) {
     with_progress.progress->OnProgress(Stage::kBuild, given.n_cols, given.n_cols);
   }
@@ -126,6 +123,16 @@ Result<FsaiResult> Adaptive(const CscView& given, const PatternView* initial,
 }
 
 }  // namespace
+
+StopReason FinishGrown(const SymmetricMatrix& a, int64_t nnz_a, const FsaiOptions& options,
+                       const Context& context, RowTally tally, FsaiResult& result) {
+  if (options.post_filter > 0) {
+    const StopReason stopped = FilterRows(a, options, context, tally, result);
+    if (stopped != StopReason::kNone) return stopped;
+  }
+  Summarise(tally, nnz_a, context.threads, result);
+  return StopReason::kNone;
+}
 
 Result<FsaiResult> BuildFsai(const CscView& a, const PatternView* initial,
                              const FsaiOptions& options, const Context& context) {

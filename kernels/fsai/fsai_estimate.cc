@@ -5,6 +5,7 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/fsai/fsai.h"
+#include "kernels/fsai/fsai_build.h"
 #include "kernels/fsai/fsai_checks.h"
 #include "kernels/fsai/fsai_device_estimate.h"
 #include "kernels/fsai/fsai_tuning.h"
@@ -43,6 +44,44 @@ int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MA
 // later step.
 double GatheredByGrowth(double added, double mean, const FsaiOptions& options) {
   return added * (mean + 20) * (1 + 0.08 * ToDouble(int64_t{options.s} * options.k_max));
+}
+
+int64_t FsaiBytes(const FsaiSizes& sizes, const FsaiOptions& options, int of_threads) {
+  const double size = ToDouble(sizes.n), nnz_a = ToDouble(sizes.nnz_a);
+  const double nnz_g = ToDouble(sizes.nnz_g);
+  const double longest_column = ToDouble(sizes.longest_column);
+  // Bytes: the result; the same in batches, or before a filter; the checks, at worst with a
+  // transpose of A; and what each thread has for its largest row, twice where it is an array that
+  // grows.
+  const double threads = ResolveThreads(of_threads);
+  const double longest = ToDouble(sizes.longest_row);
+  double per_thread = 4 * size;
+  const double pattern_bytes = options.adaptive ? 0 : 12 * nnz_a + 8 * nnz_g;
+  if (options.adaptive) {
+    const double capacity = 2 * std::max(32.0, longest);
+    const double reached = std::min(size, (longest + 1) * longest_column);
+    const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
+    // The dense block is laid out anew where a row outgrows it.
+    per_thread += 16 * capacity * capacity + 16 * dense + 192 * capacity + 48 * reached +
+                  std::min(24 * nnz_g, 6.0 * (1 << 20)) +
+                  32 * std::min(nnz_a, longest * longest_column) + 16 * longest_column;
+  } else {
+    const double dense = std::min(longest, ToDouble(fsai_tuning::kDenseRow)) + 16;
+    // The factor, or where its pivots fail W twice; of long rows the entries of their problem.
+    per_thread += 8 * dense * dense + 32 * dense * dense +
+                  8 * ToDouble(fsai_tuning::kDenseElements) + 128 * longest + 32 * nnz_a;
+  }
+  const double batches = ToDouble((sizes.n - 1) / BatchRows(sizes.n) + 1);
+  // Lists of the search for rows that repeat, and rows that are kept to copy from.
+  const double repeats =
+      options.adaptive && options.repeat_hash_bits > 0
+          ? 64 * size + size / ToDouble(fsai_tuning::kRowsPerClass) * (128 + 24 * longest)
+          : 0;
+  const double bytes = 2 * (12 * nnz_g + 8 * size) + 8 * size +
+                       24 * nnz_g * (options.post_filter > 0) + pattern_bytes + 24 * size +
+                       4 * size * std::min(threads, 8.0) + 12 * nnz_a + 12 * size +
+                       batches * (128 + 8 * (options.k_max + 1.0)) + threads * per_thread + repeats;
+  return ToCount(bytes + (1 << 20));
 }
 
 Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial,
@@ -94,42 +133,12 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
   FsaiCounts counts;
   counts.nnz_g = rows.entries;
   const double nnz_g = ToDouble(rows.entries);
-
-  // Bytes: the result; the same in batches, or before a filter; the checks, at worst with a
-  // transpose of A; and what each thread has for its largest row, twice where it is an array that
-  // grows.
-  const double threads = ResolveThreads(context.threads);
-  const double longest = ToDouble(rows.longest);
-  double per_thread = 4 * size;
-  const double pattern_bytes = options.adaptive ? 0 : 12 * ToDouble(a.nnz()) + 8 * nnz_g;
-  if (options.adaptive) {
-    const double capacity = 2 * std::max(32.0, longest);
-    const double reached = std::min(size, (longest + 1) * ToDouble(longest_column));
-    const double dense = std::max(ToDouble(fsai_tuning::kDenseElements), 16 * capacity);
-    // The dense block is laid out anew where a row outgrows it.
-    per_thread += 16 * capacity * capacity + 16 * dense + 192 * capacity + 48 * reached +
-                  std::min(24 * nnz_g, 6.0 * (1 << 20)) +
-                  32 * std::min(ToDouble(a.nnz()), longest * ToDouble(longest_column)) +
-                  16 * ToDouble(longest_column);
-  } else {
-    const double dense = std::min(longest, ToDouble(fsai_tuning::kDenseRow)) + 16;
-    // The factor, or where its pivots fail W twice; of long rows the entries of their problem.
-    per_thread += 8 * dense * dense + 32 * dense * dense +
-                  8 * ToDouble(fsai_tuning::kDenseElements) + 128 * longest +
-                  32 * ToDouble(a.nnz());
-  }
-  const double batches = ToDouble((n - 1) / BatchRows(n) + 1);
-  // Lists of the search for rows that repeat, and rows that are kept to copy from.
-  const double repeats =
-      options.adaptive && options.repeat_hash_bits > 0
-          ? 64 * size + size / ToDouble(fsai_tuning::kRowsPerClass) * (128 + 24 * longest)
-          : 0;
-  const double bytes = 2 * (12 * nnz_g + 8 * size) + 8 * size +
-                       24 * nnz_g * (options.post_filter > 0) + pattern_bytes + 24 * size +
-                       4 * size * std::min(threads, 8.0) + 12 * ToDouble(a.nnz()) + 12 * size +
-                       batches * (128 + 8 * (options.k_max + 1.0)) + threads * per_thread + repeats;
-  counts.host_bytes = ToCount(bytes + (1 << 20));
-
+  counts.host_bytes = FsaiBytes({.n = n,
+                                 .nnz_a = a.nnz(),
+                                 .longest_column = longest_column,
+                                 .nnz_g = rows.entries,
+                                 .longest_row = rows.longest},
+                                options, context.threads);
   counts.work = {.rows = size, .nnz_a = ToDouble(a.nnz()), .entries = nnz_g};
   if (options.adaptive) {
     const double steps = ToDouble(std::max(options.k_max, 1)), added = nnz_g - size;

@@ -15,15 +15,16 @@ size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 Growing::Growing(const CscView& a, std::span<const double> diagonal, int64_t first_row,
                  const PatternView* initial, const GrowthRules& rules, int repeat_hash_bits,
-                 const Context& context)
+                 const Context& context, const GrowthPart* part)
     : a_(a),
       diagonal_(diagonal),
       first_row_(first_row),
       rows_(a.n_cols - first_row),
       initial_(initial),
+      part_(part),
       of_pass_(rules),
       context_(context),
-      growers_(Z(ResolveThreads(context.threads))) {
+      workers_(Z(ResolveThreads(context.threads))) {
   if (repeat_hash_bits > 0) like_ = LikeRows(a, diagonal, repeat_hash_bits, context.threads);
 }
 
@@ -33,7 +34,8 @@ StopReason Growing::Pass(int k_max, const std::optional<Clock::time_point>& dead
   GrownRows pass{RowStores(rows_ * (1 + int64_t{of_pass_.s} * k_max), !of_pass_.least_squares,
                            context_.threads),
                  std::vector<RowBatch>(Z((rows_ - 1) / batch_rows + 1)),
-                 Array<int64_t>(Z(rows_) + 1), Array<double>(Z(rows_))};
+                 Array<int64_t>(Z(rows_) + 1), Array<double>(Z(rows_)), Array<uint8_t>()};
+  if (part_ != nullptr) pass.lacking.assign(Z(rows_), 0);
   std::atomic<bool> late{false};
   const auto is_late = [&] {
     if (deadline && !late.load(std::memory_order_relaxed) && Clock::now() >= *deadline) {
@@ -41,48 +43,88 @@ StopReason Growing::Pass(int k_max, const std::optional<Clock::time_point>& dead
     }
     return late.load(std::memory_order_relaxed);
   };
-  for (std::unique_ptr<RowGrower>& grower : growers_) grower.reset();
+  for (Worker& worker : workers_) worker.grower.reset();
   of_pass_.k_max = k_max;
   RepeatedRows repeats;
   if (!like_.empty()) {
     const auto grow = [&](GrownRow& row, int w) {
       if (is_late()) return false;
-      row.outcome =
-          Grower(w).Grow(first_row_ + row.row, Start(row.row), k_max, row.entries, row.ratios);
+      Grow(OfThread(w), k_max, row);
       return true;
     };
-    const StopReason stopped = FindRepeats(like_, first_row_, initial_, context_, grow, repeats);
+    const std::span<const uint8_t> wanted =
+        part_ != nullptr ? part_->grow : std::span<const uint8_t>();
+    const StopReason stopped =
+        FindRepeats(like_, first_row_, wanted, initial_, context_, grow, repeats);
     if (stopped != StopReason::kNone || late) return stopped;
   }
   const StopReason stopped = ParallelFor(
       rows_, batch_rows, context_, Stage::kBuild, [&](int64_t begin, int64_t end, int w) {
         if (is_late()) return;
-        FillBatch(Grower(w), repeats, begin, end, k_max, pass, pass.stores[Z(w)],
+        FillBatch(OfThread(w), repeats, begin, end, k_max, pass, pass.stores[Z(w)],
                   pass.batches[Z(begin / batch_rows)]);
       });
   if (stopped == StopReason::kNone && !late) grown = std::move(pass);
   return stopped;
 }
 
-RowGrower& Growing::Grower(int worker) {
-  std::unique_ptr<RowGrower>& grower = growers_[Z(worker)];
-  if (!grower) grower = MakeRowGrower(a_, diagonal_, of_pass_);
-  return *grower;
+Growing::Worker& Growing::OfThread(int worker) {
+  Worker& own = workers_[Z(worker)];
+  if (part_ != nullptr) own.lacked.here = part_->here;
+  if (!own.grower) {
+    own.grower = MakeRowGrower(a_, diagonal_, of_pass_, part_ != nullptr ? &own.lacked : nullptr);
+  }
+  return own;
 }
 
-void Growing::FillBatch(RowGrower& grower, const RepeatedRows& repeats, int64_t begin, int64_t end,
+void Growing::Grow(Worker& worker, int k_max, GrownRow& row) const {
+  worker.lacked.asked.clear();
+  row.outcome =
+      worker.grower->Grow(first_row_ + row.row, Start(row.row), k_max, row.entries, row.ratios);
+  row.lacked = worker.lacked.asked;
+}
+
+// A row that others are copied from has read the columns of its entries, and no others.
+void Growing::FindLacked(const GrownRow& row, int32_t by, std::vector<int32_t>& lacked) const {
+  lacked.clear();
+  if (by == 0) {
+    lacked = row.lacked;
+    return;
+  }
+  for (const RowEntry& entry : row.entries) {
+    if (part_->here[Z(entry.index + by)] == 0) lacked.push_back(entry.index + by);
+  }
+}
+
+void Growing::FillBatch(Worker& worker, const RepeatedRows& repeats, int64_t begin, int64_t end,
                         int k_max, GrownRows& pass, RowStore& store, RowBatch& batch) const {
   std::vector<LogProduct> products(Z(k_max) + 1);
   GrownRow own;
+  std::vector<int32_t> lacked;
   for (int64_t i = begin; i < end; ++i) {
+    if (part_ != nullptr && part_->grow[Z(i)] == 0) {
+      pass.counts[Z(i) + 1] = 0;
+      pass.psi_ratio[Z(i)] = 1;
+      continue;
+    }
     const int32_t source = repeats.source.empty() ? -1 : repeats.source[Z(i)];
     if (source < 0) {
       own.row = static_cast<int32_t>(i);
-      own.outcome = grower.Grow(first_row_ + i, Start(i), k_max, own.entries, own.ratios);
+      Grow(worker, k_max, own);
     }
     const GrownRow& row = source < 0 ? own : repeats.grown[Z(source)];
     const RowOutcome& outcome = row.outcome;
     const auto by = static_cast<int32_t>(i - row.row);
+    if (part_ != nullptr) {
+      FindLacked(row, by, lacked);
+      if (!lacked.empty()) {
+        batch.lacked.insert(batch.lacked.end(), lacked.begin(), lacked.end());
+        pass.lacking[Z(i)] = 1;
+        pass.counts[Z(i) + 1] = 0;
+        pass.psi_ratio[Z(i)] = 1;
+        continue;
+      }
+    }
     batch.tally.copied += by != 0 ? 1 : 0;
     const auto count = static_cast<int64_t>(row.entries.size());
     store.Extend(batch, count);

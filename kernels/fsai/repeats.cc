@@ -188,7 +188,8 @@ Array<int32_t> LikeRows(const CscView& a, std::span<const double> diagonal, int 
   return like;
 }
 
-StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row, const PatternView* initial,
+StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row,
+                       std::span<const uint8_t> wanted, const PatternView* initial,
                        const Context& with_progress,
                        const std::function<bool(GrownRow&, int worker)>& grow,
                        RepeatedRows& found) {
@@ -204,6 +205,9 @@ StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row, const Patt
       pending[Z(i)] = {FirstKey(all, i), static_cast<int32_t>(i), -1};
     }
   });
+  if (!wanted.empty()) {
+    std::erase_if(pending, [&](const Pending& p) { return wanted[Z(p.row)] == 0; });
+  }
   std::atomic<bool> in_vain{false};
   for (int round = 0; round < fsai_tuning::kRepeatRounds; ++round) {
     std::vector<Group> groups = MakeGroups(pending);

@@ -25,6 +25,7 @@ struct GrownRow {
   std::vector<RowEntry> entries;  // as RowGrower::Grow has them
   std::vector<double> ratios;
   RowOutcome outcome;
+  std::vector<int32_t> lacked;  // LackedColumns::asked
 };
 
 // Returns for each row one with the same entries, bit for bit, at the same distances, and the same
@@ -49,10 +50,12 @@ struct RepeatedRows {
 // Grows a few rows and finds those that repeat them, in rounds: of rows that are alike as far as is
 // known one is grown, the others are compared with all that it has read, and those that differ
 // there are grouped by how they differ. `like`: by LikeRows, not empty; rows from `first_row` on
-// are grown; `initial`: as for Growing; `grow`: (GrownRow with `row` set, worker), false: in vain.
+// are grown, of these the ones of which `wanted` is not 0 (empty: all of them); `initial`: as for
+// Growing; `grow`: (GrownRow with `row` set, worker), false: in vain.
 // `found` is the same for any number of threads. Returns why it stopped; `found` is invalid then,
 // and where `grow` returned false.
-StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row, const PatternView* initial,
+StopReason FindRepeats(const Array<int32_t>& like, int64_t first_row,
+                       std::span<const uint8_t> wanted, const PatternView* initial,
                        const Context& context,
                        const std::function<bool(GrownRow&, int worker)>& grow, RepeatedRows& found);
 

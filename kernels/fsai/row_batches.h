@@ -1,5 +1,6 @@
 // Batches of rows of G, made by any thread, and put together into one matrix in the order of the
-// rows, so that nothing depends on which thread made them. Internal to this room.
+// rows, so that nothing depends on which thread made them. Internal to this room, to
+// kernels/dynamic_spai and kernels/mpi.
 #pragma once
 
 #include <algorithm>
@@ -59,6 +60,7 @@ struct RowBatch {
   int64_t size = 0;
   RowTally tally;
   std::vector<double> log_by_step;  // Σ ln(ψ_i / a_ii) over its rows
+  std::vector<int32_t> lacked;      // columns that its rows lack (GrownRows::lacking)
 };
 
 // One thread's memory for the entries of its batches: few large blocks, on huge pages where they

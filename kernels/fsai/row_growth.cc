@@ -666,8 +666,8 @@ bool GrowsByBlocks(const GrowthRules& rules) {
 }
 
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
-                                         const GrowthRules& rules) {
-  return Make({a, diagonal}, rules);
+                                         const GrowthRules& rules, LackedColumns* lacked) {
+  return Make({a, diagonal, lacked}, rules);
 }
 
 std::unique_ptr<RowGrower> MakeRowGrower(GrowthColumns& a, const GrowthRules& rules) {

@@ -1,6 +1,6 @@
 // One row of an adaptive FSAI: from the diagonal, or a given pattern, step by step. Internal to
-// this room, to kernels/dynamic_spai, whose columns grow as such rows do (GrowthRules), and to the
-// tests of both.
+// this room, to kernels/dynamic_spai, whose columns grow as such rows do (GrowthRules), to
+// kernels/mpi, and to their tests.
 //
 // There are two ways. Many steps (row_growth.cc): what each costs is kept small in three ways. A
 // column r of A that joins P̄ is walked once: its rows become *slots*, and its values a column of a
@@ -87,13 +87,20 @@ class GrowthColumns {
   virtual GrowthColumn Column(int64_t j) = 0;
 };
 
+// Columns that a part of a matrix lacks, told as a row asks for them. One for each grower.
+struct LackedColumns {
+  // Of each column that may join; 0: it is elsewhere, and the part has its diagonal entry alone.
+  std::span<const uint8_t> here;
+  std::vector<int32_t> asked;  // of those, in the growth of a row, which is none of the whole then
+};
+
 // x to 24 bits: a float's value, of any exponent.
 double RoundToFloat(double x);
 
-// `a`: symmetric but for rounding, canonical; `diagonal`: one for each column, all positive. Both
-// borrowed.
+// `a`: symmetric but for rounding, canonical; `diagonal`: one for each column, all positive;
+// `lacked`: where `a` is a part, else null. All of them are borrowed.
 std::unique_ptr<RowGrower> MakeRowGrower(const CscView& a, std::span<const double> diagonal,
-                                         const GrowthRules& rules);
+                                         const GrowthRules& rules, LackedColumns* lacked = nullptr);
 // The same rows of a matrix that is made column by column. Borrowed; Grow throws what that throws.
 std::unique_ptr<RowGrower> MakeRowGrower(GrowthColumns& a, const GrowthRules& rules);
 

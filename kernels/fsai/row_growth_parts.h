@@ -43,12 +43,14 @@ class Buffer {
 // The matrix of a grower.
 class GrowthMatrix {
  public:
-  GrowthMatrix(const CscView& a, std::span<const double> diagonal) : a_(a), diagonal_(diagonal) {}
+  GrowthMatrix(const CscView& a, std::span<const double> diagonal, LackedColumns* lacked)
+      : a_(a), diagonal_(diagonal), lacked_(lacked) {}
   explicit GrowthMatrix(GrowthColumns& made) : made_(&made) {}
 
   int64_t n_rows() const { return made_ == nullptr ? a_.n_rows : made_->n_rows(); }
   SPAID_INLINE GrowthColumn Column(int64_t j) const {
     if (made_ != nullptr) return made_->Column(j);
+    if (lacked_ != nullptr) Ask(j);
     return {a_.column(j), a_.column_values(j)};
   }
   SPAID_INLINE double Diagonal(int64_t j) const {
@@ -56,8 +58,16 @@ class GrowthMatrix {
   }
 
  private:
+  // Rows of least-squares problems have columns behind those that may join.
+  void Ask(int64_t j) const {
+    if (j < std::ssize(lacked_->here) && lacked_->here[static_cast<size_t>(j)] == 0) {
+      lacked_->asked.push_back(static_cast<int32_t>(j));
+    }
+  }
+
   CscView a_;
   std::span<const double> diagonal_;
+  LackedColumns* lacked_ = nullptr;
   GrowthColumns* made_ = nullptr;
 };
 

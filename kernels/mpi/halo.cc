@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "kernels/base/device.h"
 #include "kernels/mpi/ranks.h"
 
 namespace spaid::kernels::mpi {
@@ -94,6 +95,25 @@ Status CheckHalo(MPI_Comm comm, int64_t bytes, int64_t limit) {
                  "; use a sparser pattern, fewer ranks, an order of the unknowns "
                  "with less between the ranks, or raise the limit")
           .At("halo_bytes"));
+}
+
+int RanksHere(MPI_Comm comm) {
+  MPI_Comm host = MPI_COMM_NULL;
+  Must(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
+  const int ranks = RanksOf(host);
+  Must(MPI_Comm_free(&host));
+  return ranks;
+}
+
+int64_t DefaultHaloBytes(MPI_Comm comm) {
+  return UsableMemoryBytes() / kHaloShare / RanksHere(comm);
+}
+
+Status CheckHaloBytes(int64_t bytes) {
+  if (bytes >= 0) return {};
+  return Status(StatusCode::kInvalidArgument, "BAD_HALO_BYTES",
+                "halo_bytes is " + std::to_string(bytes) + "; it must be 0 or more")
+      .At("halo_bytes");
 }
 
 Numbering::Numbering(int64_t n) { words_.assign(static_cast<size_t>(n / 64 + 1), 0); }

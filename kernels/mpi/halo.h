@@ -76,6 +76,16 @@ class Halo {
 // beside the `before` that it did, are over the limit. Nothing is fetched yet.
 Status CheckHalo(MPI_Comm comm, int64_t bytes, int64_t limit);
 
+// HALO_TOO_LARGE's bound where a caller names none: this part of the memory that a rank may use,
+// which it shares with the ranks on the same host. Collective.
+inline constexpr int64_t kHaloShare = 4;
+int64_t DefaultHaloBytes(MPI_Comm comm);
+// Ranks on this host. Collective.
+int RanksHere(MPI_Comm comm);
+
+// INVALID_ARGUMENT/BAD_HALO_BYTES.
+Status CheckHaloBytes(int64_t bytes);
+
 // The members of a set of numbers below n, numbered in ascending order. n / 8 bytes, and half of
 // that.
 class Numbering {

@@ -6,10 +6,14 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "kernels/fsai/fsai_build.h"
+#include "kernels/fsai/fsai_checks.h"
 #include "kernels/mpi/halo.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_groups.h"
+#include "kernels/mpi/spread_growth.h"
 #include "kernels/mpi/spread_pattern.h"
 
 namespace spaid::kernels::mpi {
@@ -144,6 +148,8 @@ FsaiQuality Summarise(MPI_Comm comm, const SpreadMatrix& a, const FsaiResult& pa
   all.density = static_cast<double>(nnz) / static_cast<double>(a.nnz);
   all.not_spd_rows = SumOf(comm, own.not_spd_rows);
   all.slow_rows = SumOf(comm, own.slow_rows);
+  all.converged_rows = SumOf(comm, own.converged_rows);
+  all.copied_rows = SumOf(comm, own.copied_rows);
   all.not_converged_rows = SumOf(comm, own.not_converged_rows);
   const auto first = [&](int64_t local) {
     return local < 0 ? std::numeric_limits<int64_t>::max() : int64_t{of.global()[Z(local)]};
@@ -160,17 +166,103 @@ FsaiQuality Summarise(MPI_Comm comm, const SpreadMatrix& a, const FsaiResult& pa
 
 Status Check(const HybridFsaiOptions& options) {
   if (Status status = CheckFsaiOptions(options.fsai); !status.ok()) return status;
-  if (options.fsai.adaptive) {
+  if (options.fsai.adaptive && options.fsai.time_budget_ms > 0) {
     return Status(StatusCode::kInvalidArgument, "NOT_SPREAD",
-                  "several ranks build static FSAI; build adaptive FSAI on one machine")
-        .At("engine");
+                  "several ranks do not grow G by the clock; leave time_budget out, use a smaller "
+                  "k_max, or build on one machine")
+        .At("time_budget");
   }
-  if (options.halo_bytes < 0) {
-    return Status(StatusCode::kInvalidArgument, "BAD_HALO_BYTES",
-                  "halo_bytes is " + std::to_string(options.halo_bytes) + "; it must be 0 or more")
-        .At("halo_bytes");
-  }
-  return {};
+  return CheckHaloBytes(options.halo_bytes);
+}
+
+// The result of rows of G in the numbers of `of`, of which this rank's own ones count.
+Result<HybridFsaiResult> Collect(const SpreadMatrix& a, const FsaiResult& part, const Numbering& of,
+                                 const HaloBudget& budget) {
+  HybridFsaiResult result;
+  Status status = Locally(a.comm, kBuild, [&]() -> Status {
+    CscMatrix& g = result.rows;
+    g.n_rows = a.n;
+    g.n_cols = a.own().size();
+    g.col_ptr.push_back(0);
+    for (int64_t i = a.own().begin; i < a.own().end; ++i) {
+      const auto k = Z(of.Local(static_cast<int32_t>(i)));
+      for (auto p = Z(part.g_rows.col_ptr[k]); p < Z(part.g_rows.col_ptr[k + 1]); ++p) {
+        g.row_idx.push_back(of.global()[Z(part.g_rows.row_idx[p])]);
+        g.values.push_back(part.g_rows.values[p]);
+      }
+      g.col_ptr.push_back(g.nnz());
+    }
+    return {};
+  });
+  if (!status.ok()) return status;
+  result.nnz = SumOf(a.comm, result.rows.nnz());
+  result.quality = Summarise(a.comm, a, part, of, result.nnz);
+  result.halo_bytes = budget.fetched;
+  result.g = MakeRows(a.comm, result.rows);
+  result.m = MakeFactored(result.g.get());
+  return result;
+}
+
+// Adaptive FSAI, of an A that is symmetric with a positive diagonal.
+Result<HybridFsaiResult> MakeAdaptive(const SpreadMatrix& a, const SpreadPattern* initial,
+                                      const FsaiOptions& fsai, const Array<double>& own_diagonal,
+                                      HaloBudget& budget, const Context& context) {
+  SpreadRows rows{.columns = a.columns,
+                  .diagonal = own_diagonal,
+                  .problems = {},
+                  .initial = {},
+                  .rules = RulesOf(fsai),
+                  .repeat_hash_bits = fsai.repeat_hash_bits};
+  if (initial != nullptr) rows.initial = *initial;
+  Result<SpreadGrown> grown = GrowSpread(a, rows, budget, context, kBuild);
+  if (!grown.ok()) return grown.status();
+  // The columns that are here hold all that the own rows of G have.
+  Numbering of(a.n);
+  of.Insert(grown->numbers);
+  of.Close();
+  FsaiResult part;
+  Status status = Watched(a.comm, context, Stage::kBuild, [&](const Context& inner) {
+    return GuardMemory(kBuild, [&]() -> Status {
+      if (of.size() == 0) return {};
+      const IndexRange own = a.own();
+      CscMatrix& g = part.g_rows;
+      g = {of.size(), of.size(), {0}, {}, std::move(grown->rows.values)};
+      part.psi_ratio.assign(Z(of.size()), 1);
+      for (int64_t k = 0; k < of.size(); ++k) {
+        const int64_t i = of.global()[Z(k)] - own.begin;
+        if (i >= 0 && i < own.size()) {
+          for (const int32_t j : grown->rows.pattern().column(i)) g.row_idx.push_back(of.Local(j));
+          part.psi_ratio[Z(k)] = grown->psi_ratio[Z(i)];
+        }
+        g.col_ptr.push_back(g.nnz());
+      }
+      RowTally tally = grown->tally;
+      for (int64_t* first : {&tally.first_not_spd, &tally.first_not_converged}) {
+        if (*first >= 0) *first = of.Local(static_cast<int32_t>(*first));
+      }
+      CscMatrix local;
+      SymmetricMatrix symmetric;
+      if (fsai.post_filter > 0) {
+        local = Principal(of, grown->ptr, grown->row_idx, grown->values);
+        auto diagonal = PositiveDiagonal(local, inner.threads);
+        if (!diagonal.ok()) return diagonal.status();
+        symmetric = {local, *std::move(diagonal)};
+      }
+      const StopReason stopped = FinishGrown(symmetric, a.nnz, fsai, inner, tally, part);
+      return stopped == StopReason::kNone ? Status() : StopStatus(stopped, kBuild);
+    });
+  });
+  if (!status.ok()) return status;
+  std::vector<double> by_step = std::move(grown->log_by_step);
+  Must(MPI_Allreduce(MPI_IN_PLACE, by_step.data(), static_cast<int>(by_step.size()), MPI_DOUBLE,
+                     MPI_SUM, a.comm));
+  for (double& k : by_step) k = std::exp(k / static_cast<double>(a.n));
+  Result<HybridFsaiResult> result = Collect(a, part, of, budget);
+  if (!result.ok()) return result.status();
+  result->quality.kaporin_by_step = std::move(by_step);
+  result->quality.steps = fsai.k_max;
+  result->rounds = grown->rounds;
+  return result;
 }
 
 Result<HybridFsaiResult> Make(const SpreadMatrix& a, const SpreadPattern* user,
@@ -178,6 +270,7 @@ Result<HybridFsaiResult> Make(const SpreadMatrix& a, const SpreadPattern* user,
   const FsaiOptions& fsai = options.fsai;
   if (Status s = Agree(a.comm, Check(options)); !s.ok()) return s;
   if (Status s = AgreeOptions(a.comm, fsai, user != nullptr); !s.ok()) return s;
+  if (Status s = AgreeHash(a.comm, fsai.adaptive ? 1 : 0); !s.ok()) return s;
   HaloBudget budget{options.halo_bytes > 0 ? options.halo_bytes : DefaultHaloBytes(a.comm), 0};
   Array<double> own_diagonal;
   CscMatrix rows_of_a;
@@ -195,6 +288,7 @@ Result<HybridFsaiResult> Make(const SpreadMatrix& a, const SpreadPattern* user,
   const Array<double> diagonal = of_seen.Items<double>(own_diagonal);
   status = Agree(a.comm, CheckSymmetric(a, rows_of_a, seen, diagonal, fsai.symmetry_tolerance));
   if (!status.ok()) return status;
+  if (fsai.adaptive) return MakeAdaptive(a, user, fsai, own_diagonal, budget, context);
 
   SpreadPattern pattern;
   status = Locally(a.comm, kBuild, [&]() -> Status {
@@ -257,28 +351,7 @@ Result<HybridFsaiResult> Make(const SpreadMatrix& a, const SpreadPattern* user,
     });
     if (!status.ok()) return status;
   }
-  HybridFsaiResult result;
-  status = Locally(a.comm, kBuild, [&]() -> Status {
-    CscMatrix& g = result.rows;
-    g.n_rows = a.n;
-    g.n_cols = a.own().size();
-    g.col_ptr.push_back(0);
-    for (int64_t i = a.own().begin; i < a.own().end; ++i) {
-      const auto k = Z(needed.Local(static_cast<int32_t>(i)));
-      for (auto p = Z(part.g_rows.col_ptr[k]); p < Z(part.g_rows.col_ptr[k + 1]); ++p) {
-        g.row_idx.push_back(needed.global()[Z(part.g_rows.row_idx[p])]);
-        g.values.push_back(part.g_rows.values[p]);
-      }
-      g.col_ptr.push_back(g.nnz());
-    }
-    return {};
-  });
-  if (!status.ok()) return status;
-  result.nnz = SumOf(a.comm, result.rows.nnz());
-  result.quality = Summarise(a.comm, a, part, needed, result.nnz);
-  result.g = MakeRows(a.comm, result.rows);
-  result.m = MakeFactored(result.g.get());
-  return result;
+  return Collect(a, part, needed, budget);
 }
 
 // --- GᵀG ---

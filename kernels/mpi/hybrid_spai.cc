@@ -48,12 +48,7 @@ Status CheckHybridOptions(const SpreadMatrix& a, const HybridSpaiOptions& option
                   "compute; leave it out, use ensure_row, or build on one machine")
         .At("row_match");
   }
-  if (options.halo_bytes < 0) {
-    return Status(StatusCode::kInvalidArgument, "BAD_HALO_BYTES",
-                  "halo_bytes is " + std::to_string(options.halo_bytes) + "; it must be 0 or more")
-        .At("halo_bytes");
-  }
-  return {};
+  return CheckHaloBytes(options.halo_bytes);
 }
 
 // J_k grows by the row k of A.

@@ -15,7 +15,9 @@
 
 #include "kernels/base/parallel.h"
 #include "kernels/base/reasons.h"
+#include "kernels/mpi/halo.h"
 #include "kernels/mpi/heartbeat.h"
+#include "kernels/mpi/rank_bytes.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/session.h"
 #include "kernels/sparse/hash.h"
@@ -326,6 +328,15 @@ class Rank0 final : public RanksDevice {
 
   Status Probe() override { return desk_->Run({.what = Order::What::kAnswer}, nullptr); }
 
+  Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const override {
+    RanksShape shape{.ranks = static_cast<int>(ranks_.size())};
+    for (const Rank& rank : ranks_) {
+      shape.threads = std::max(shape.threads, rank.threads);
+      shape.halo_limit = std::max(shape.halo_limit, rank.memory_bytes / kHaloShare);
+    }
+    return BoundRankBytes(a, build, shape);
+  }
+
   Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t> pointers, int64_t nnz,
                                                  Layout layout, bool sort_and_sum) override {
     // By columns and by rows, and as much again while one is made of the other.
@@ -396,6 +407,19 @@ class Rank0 final : public RanksDevice {
     return Made(*std::move(made));
   }
 
+  Result<Grown> GrowDynamicSpai(const OverRanks& a, const PatternView* initial,
+                                const DynamicSpaiOptions& options,
+                                const Context& context) override {
+    AtRoot root;
+    root.context = context;
+    root.pattern = initial;
+    Order order{.what = Order::What::kGrow, .flag = initial != nullptr, .a = Of(a).number};
+    Pack(options, order);
+    auto made = Make(order, &root, Of(a).n);
+    if (!made.ok()) return made.status();
+    return Grown{*std::move(made), std::move(root.growth)};
+  }
+
   Result<Built> BuildStaticSpai(const OverRanks& plan, const OverRanks& a,
                                 const Context& context) override {
     AtRoot root;
@@ -417,6 +441,7 @@ class Rank0 final : public RanksDevice {
     root.pattern = user_rows;
     Order order{.what = Order::What::kFsai,
                 .flag = user_rows != nullptr,
+                .adaptive = options.adaptive,
                 .a = Of(a).number,
                 .gather = !Of(a).stands_in};
     Pack(options, order);

@@ -18,6 +18,7 @@ struct Order {
     kAnswer,
     kSpread,
     kPlan,
+    kGrow,
     kBuild,
     kFsai,
     kSolve,
@@ -30,9 +31,10 @@ struct Order {
   static constexpr size_t kMostNumbers = 24;
 
   What what = What::kAnswer;
-  // kSpread: M, by rows alone; kPlan, kFsai: with a pattern; kSolve: with a guess.
+  // kSpread: M, by rows alone; kPlan, kGrow, kFsai: with a pattern; kSolve: with a guess.
   bool flag = false;
   bool factor = false;             // kSpread: it is G of M = GᵀG
+  bool adaptive = false;           // kFsai
   bool keep_history = false;       // kSolve
   int32_t count = 1;               // kSolve: right-hand sides; kPetsc: near-null vectors
   int64_t nnz_m = 0;               // kSolve

@@ -18,6 +18,7 @@
 #include "kernels/base/cuda_loader.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/mpi/petsc_options.h"
@@ -83,6 +84,24 @@ class RanksDevice {
   // All ranks answer, or the program ends.
   virtual Status Probe() = 0;
 
+  // Upper bounds for the rank with most: all that a build takes there at once, plan, A and M
+  // included, and what of that has been fetched from other ranks.
+  struct RankBytes {
+    int64_t all = 0, halo = 0;
+  };
+  struct BuildToBound {
+    // One of these.
+    const StaticSpaiOptions* static_spai = nullptr;
+    const DynamicSpaiOptions* dynamic_spai = nullptr;
+    const FsaiOptions* fsai = nullptr;
+    const PatternView* user_pattern = nullptr;  // by columns; null: none
+    // By an estimate of one process, upper bounds: entries of M, or of G; of a column of M (static
+    // SPAI); of AᵀA (dynamic SPAI).
+    int64_t nnz_m = 0, column_nnz = 0, gram_nnz = 0;
+  };
+  // From the pattern of a whole A, without a word to the ranks. Errors: OUT_OF_MEMORY.
+  virtual Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const = 0;
+
   // Begins a matrix of `pointers.size() - 1` rows (kCsr) or columns. Errors: INVALID_ARGUMENT/
   // BAD_POINTERS; RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY where the ranks have no memory left for
   // it, /OUT_OF_MEMORY.
@@ -98,6 +117,15 @@ class RanksDevice {
   // Errors: those of mpi::PlanHybridSpai.
   virtual Made PlanStaticSpai(const OverRanks& a, const PatternView* user_pattern,
                               const StaticSpaiOptions& options, const Context& context) = 0;
+  struct Grown {
+    std::shared_ptr<const OverRanks> plan;  // of static SPAI, on the pattern that has grown
+    DynamicSpaiQuality quality;
+  };
+  // Dynamic SPAI (hybrid_dynamic_spai.h) up to its numbers. `initial` may be null. Errors: those of
+  // mpi::GrowHybridDynamicSpai and mpi::PlanHybridSpai.
+  virtual Result<Grown> GrowDynamicSpai(const OverRanks& a, const PatternView* initial,
+                                        const DynamicSpaiOptions& options,
+                                        const Context& context) = 0;
   struct Built {
     // The whole M, here, canonical; of FSAI G by rows, as FsaiResult::g_rows. No columns where A is
     // a stand-in.
@@ -111,8 +139,8 @@ class RanksDevice {
   // Errors: those of mpi::BuildHybridSpai.
   virtual Result<Built> BuildStaticSpai(const OverRanks& plan, const OverRanks& a,
                                         const Context& context) = 0;
-  // Static FSAI (hybrid_fsai.h). `user_rows`: by rows, as FsaiPattern has it; may be null. Errors:
-  // those of mpi::BuildHybridFsai.
+  // FSAI, static or adaptive (hybrid_fsai.h). `user_rows`: by rows, as FsaiPattern has it; may be
+  // null. Errors: those of mpi::BuildHybridFsai.
   virtual Result<Built> BuildFsai(const OverRanks& a, const PatternView* user_rows,
                                   const FsaiOptions& options, const Context& context) = 0;
   // ParaSails, BoomerAMG or GAMG (petsc_preconditioner.h). `near_null`: n x count vectors, one

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/base/clock.h"
+#include "kernels/mpi/hybrid_dynamic_spai.h"
 #include "kernels/mpi/petsc_preconditioner.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_diagnosis.h"
@@ -119,6 +120,8 @@ Status Session::Do(const Order& order, AtRoot* root) {
         return Spread(order, root);
       case Order::What::kPlan:
         return Plan(order, root);
+      case Order::What::kGrow:
+        return Grow(order, root);
       case Order::What::kBuild:
         return Build(order, root);
       case Order::What::kFsai:
@@ -190,9 +193,26 @@ Status Session::Plan(const Order& order, AtRoot* root) {
   const SpreadMatrix& a = *held_.at(order.a).matrix;
   const auto user = UserPattern(order, a, root);
   if (!user.ok()) return user.status();
-  HybridSpaiOptions options;
-  Unpack(order, options.spai);
-  auto plan = PlanHybridSpai(a, *user ? &**user : nullptr, options, ContextOf(root));
+  StaticSpaiOptions options;
+  Unpack(order, options);
+  return PlanOn(order, a, *user ? &**user : nullptr, options, root);
+}
+
+Status Session::Grow(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  auto initial = UserPattern(order, a, root);
+  if (!initial.ok()) return initial.status();
+  HybridDynamicOptions options;
+  Unpack(order, options.dynamic);
+  auto grown = GrowHybridDynamicSpai(a, *initial ? &**initial : nullptr, options, ContextOf(root));
+  if (!grown.ok()) return grown.status();
+  if (root != nullptr) root->growth = std::move(grown->quality);
+  return PlanOn(order, a, &grown->m, NumbersOf(options.dynamic), root);
+}
+
+Status Session::PlanOn(const Order& order, const SpreadMatrix& a, const SpreadPattern* pattern,
+                       const StaticSpaiOptions& options, AtRoot* root) {
+  auto plan = PlanHybridSpai(a, pattern, {.spai = options}, ContextOf(root));
   if (!plan.ok()) return plan.status();
   Held held;
   held.plan = std::make_unique<HybridSpaiPlan>(*std::move(plan));
@@ -229,7 +249,7 @@ Status Session::Fsai(const Order& order, AtRoot* root) {
   if (!user.ok()) return user.status();
   HybridFsaiOptions options;
   Unpack(order, options.fsai);
-  options.fsai.adaptive = false;
+  options.fsai.adaptive = order.adaptive;
   auto built = BuildHybridFsai(a, *user ? &**user : nullptr, options, ContextOf(root));
   if (!built.ok()) return built.status();
   const auto gathering = Clock::now();

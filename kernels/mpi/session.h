@@ -10,6 +10,7 @@
 
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/krylov/krylov.h"
 #include "kernels/mpi/hybrid_fsai.h"
 #include "kernels/mpi/hybrid_spai.h"
@@ -26,7 +27,7 @@ namespace spaid::kernels::mpi {
 struct AtRoot {
   Context context;                       // stop and progress are read
   const CscView* matrix = nullptr;       // kSpread
-  const PatternView* pattern = nullptr;  // kPlan, kFsai
+  const PatternView* pattern = nullptr;  // kPlan, kGrow, kFsai
   std::span<const int64_t> pointers;     // kBegin
   std::span<const int32_t> indices;      // kIndices
   std::span<const double> values;        // kValues
@@ -35,6 +36,7 @@ struct AtRoot {
   int64_t bytes = 0;                     // of what was made, on all ranks
   int64_t nnz = 0;                       // of what was made
   Diagnosis diagnosis;                   // kArrived
+  DynamicSpaiQuality growth;             // kGrow
   RanksDevice::Built built;              // kBuild, kFsai, kPetsc: all but `there`
   SolveResult solved;                    // kSolve
 };
@@ -67,6 +69,10 @@ class Session {
   Result<std::optional<SpreadPattern>> UserPattern(const Order& order, const SpreadMatrix& a,
                                                    const AtRoot* root);
   Status Plan(const Order& order, AtRoot* root);
+  Status Grow(const Order& order, AtRoot* root);
+  // The end of both: a plan of static SPAI, kept.
+  Status PlanOn(const Order& order, const SpreadMatrix& a, const SpreadPattern* pattern,
+                const StaticSpaiOptions& options, AtRoot* root);
   Status Build(const Order& order, AtRoot* root);
   Status Fsai(const Order& order, AtRoot* root);
   Status Petsc(const Order& order, AtRoot* root);

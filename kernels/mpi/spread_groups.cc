@@ -140,11 +140,25 @@ SpreadGroups GroupsOfLeaders(const SpreadMatrix& a, const Pattern& pattern,
   return groups;
 }
 
-// Moves groups between ranks so that each has about equal work, in the same order.
-SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, const std::vector<double>& work) {
+// Moves groups between ranks, in the same order, so that each has an equal share, about, of the sum
+// of two shares: of the work and of the entries of M. So none has more than two of `ranks` shares
+// of either, and a group (rank_bytes.h).
+SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, std::vector<double> work) {
   const int ranks = RanksOf(comm);
+  double sums[2] = {0, 0};  // of work and entries, over all ranks
+  const auto entries = [&](int64_t g) {
+    return static_cast<double>(std::ssize(groups.group(g)) * std::ssize(groups.columns(g)));
+  };
+  for (int64_t g = 0; g < groups.size(); ++g) {
+    sums[0] += work[Z(g)];
+    sums[1] += entries(g);
+  }
+  Must(MPI_Allreduce(MPI_IN_PLACE, sums, 2, MPI_DOUBLE, MPI_SUM, comm));
   double own = 0, total = 0, before = 0;
-  for (const double w : work) own += w;
+  for (int64_t g = 0; g < groups.size(); ++g) {
+    work[Z(g)] = work[Z(g)] / sums[0] + entries(g) / sums[1];
+    own += work[Z(g)];
+  }
   Must(MPI_Allreduce(&own, &total, 1, MPI_DOUBLE, MPI_SUM, comm));
   Must(MPI_Exscan(&own, &before, 1, MPI_DOUBLE, MPI_SUM, comm));
   if (RankOf(comm) == 0) before = 0;
@@ -282,7 +296,7 @@ Result<SpreadGroups> GroupColumns(const SpreadMatrix& a, const Pattern& pattern,
     work.push_back(
         PredictNs(options.local_solver, counts, std::ssize(columns), std::ssize(groups.group(g))));
   }
-  return Balance(a.comm, groups, work);
+  return Balance(a.comm, groups, std::move(work));
 }
 
 Result<Array<int32_t>> ClassifyColumns(const SpreadMatrix& a, int threads, HaloBudget& budget) {

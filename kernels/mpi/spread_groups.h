@@ -37,8 +37,8 @@ struct HaloBudget {
   Status Take(MPI_Comm comm, const Halo& halo, int64_t entry_bytes);
 };
 
-// Groups the columns of M, each by about equal predicted work on a rank. `pattern`: M's, the
-// columns that this rank owns.
+// Groups the columns of M, by about equal predicted work and entries of M on a rank. `pattern`:
+// M's, the columns that this rank owns.
 Result<SpreadGroups> GroupColumns(const SpreadMatrix& a, const Pattern& pattern,
                                   const StaticSpaiOptions& options, int threads,
                                   HaloBudget& budget);

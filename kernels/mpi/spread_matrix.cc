@@ -57,12 +57,11 @@ MatOwner Transposed(const MatOwner& of) {
   return MatOwner(made);
 }
 
-// The share of rank r in a whole: columns [n r / ranks, n (r + 1) / ranks).
-IndexRange Share(int64_t n, int rank, int ranks) {
+}  // namespace
+
+IndexRange ShareOf(int64_t n, int rank, int ranks) {
   return {n * rank / ranks, n * (rank + 1) / ranks};
 }
-
-}  // namespace
 
 CscMatrix OwnRows(Mat of) {
   PetscInt begin = 0, end = 0, n = 0;
@@ -227,7 +226,7 @@ Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, const CscView* whole, const Cont
   });
   if (!status.ok()) return status;
   for (int r = 0; whole != nullptr && r < ranks; ++r) {
-    const auto [begin, end] = Share(n, r, ranks);
+    const auto [begin, end] = ShareOf(n, r, ranks);
     const auto first = static_cast<size_t>(whole->col_ptr[static_cast<size_t>(begin)]);
     const auto count = static_cast<size_t>(whole->col_ptr[static_cast<size_t>(end)]) - first;
     lengths_of.push_back(std::span<const int64_t>(lengths).subspan(
@@ -236,7 +235,7 @@ Result<SpreadMatrix> SpreadWhole(MPI_Comm comm, const CscView* whole, const Cont
     values_of.push_back(whole->values.subspan(first, count));
   }
   block.n_rows = n;
-  block.n_cols = Share(n, rank, ranks).size();
+  block.n_cols = ShareOf(n, rank, ranks).size();
   block.col_ptr.push_back(0);
   for (const int64_t length : TakeShare(comm, lengths_of)) {
     block.col_ptr.push_back(block.col_ptr.back() + length);

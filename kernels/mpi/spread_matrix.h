@@ -54,6 +54,9 @@ using SpreadPattern = Pattern;  // n rows, the columns of this rank
 [[gnu::visibility("default")]] Result<SpreadPattern> SpreadWhole(const SpreadMatrix& like,
                                                                  const PatternView* whole);
 
+// The share of a rank in `n` columns that SpreadWhole divides.
+IndexRange ShareOf(int64_t n, int rank, int ranks);
+
 // The rows that this rank owns, as columns of the transpose.
 CscMatrix OwnRows(Mat of);
 

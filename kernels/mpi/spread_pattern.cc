@@ -4,7 +4,6 @@
 #include <iterator>
 #include <utility>
 
-#include "kernels/base/device.h"
 #include "kernels/mpi/ranks.h"
 
 namespace spaid::kernels::mpi {
@@ -45,14 +44,6 @@ Status Reach(const SpreadMatrix& a, const Pattern& base, int power, HaloBudget& 
 }
 
 }  // namespace
-
-int64_t DefaultHaloBytes(MPI_Comm comm) {
-  MPI_Comm host = MPI_COMM_NULL;
-  Must(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host));
-  const int ranks = RanksOf(host);
-  Must(MPI_Comm_free(&host));
-  return UsableMemoryBytes() / 4 / ranks;
-}
 
 Pattern Compress(const Numbering& of, std::span<const int32_t> columns,
                  std::span<const int64_t> ptr, std::span<const int32_t> rows) {

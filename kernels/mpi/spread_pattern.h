@@ -15,10 +15,6 @@
 
 namespace spaid::kernels::mpi {
 
-// A quarter of the memory that this rank may use, shared with the ranks on the same host.
-// Collective.
-int64_t DefaultHaloBytes(MPI_Comm comm);
-
 // Columns of a pattern, `columns` and their rows numbers of the whole, as a square pattern of the
 // members of `of`, in which others have no rows.
 Pattern Compress(const Numbering& of, std::span<const int32_t> columns,

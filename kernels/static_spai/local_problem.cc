@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <functional>
+#include <vector>
 
 #include "kernels/base/parallel.h"
 
@@ -52,6 +54,19 @@ int64_t EqualRun(std::span<const uint8_t> equal_columns, std::span<const int32_t
 }
 
 }  // namespace
+
+LocalCounts LargestProblem(const PatternView& a, int64_t columns) {
+  std::vector<int64_t> lengths;
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    lengths.push_back(static_cast<int64_t>(a.column(j).size()));
+  }
+  const auto last = lengths.begin() + std::min(columns, a.n_cols);
+  std::partial_sort(lengths.begin(), last, lengths.end(), std::greater<>());
+  LocalCounts largest;
+  for (auto it = lengths.begin(); it != last; ++it) largest.entries += *it;
+  largest.n1 = largest.rows = std::min(a.n_cols, largest.entries);
+  return largest;
+}
 
 void LocalCounts::TakeLargest(const LocalCounts& other) {
   n1 = std::max(n1, other.n1);

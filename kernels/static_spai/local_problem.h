@@ -38,6 +38,9 @@ struct LocalCounts {
   void TakeLargest(const LocalCounts& other);
 };
 
+// At most that of any problem of so many columns of A.
+LocalCounts LargestProblem(const PatternView& a, int64_t columns);
+
 // Counts local problems; one per thread.
 class LocalCounter {
  public:

@@ -45,9 +45,8 @@ kernels::Diagnosis DiagnosePattern(const kernels::PatternView& pattern, int thre
 
 constexpr char kPreparing[] = "the validation of the matrix";
 constexpr char kLiesOverRanks[] =
-    "The matrix lies over the ranks alone: static SPAI and static FSAI are built there, CG, "
-    "BiCGSTAB "
-    "and GMRES solve there; neither it nor its M is kept on rank 0 or over a restart.";
+    "The matrix lies over the ranks alone: SPAI and FSAI are built there, CG, BiCGSTAB and GMRES "
+    "solve there; neither it nor its M is kept on rank 0 or over a restart.";
 
 absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   const kernels::StopReason reason = stop.Poll();

@@ -43,6 +43,9 @@ std::string WhyNotOverRanks(const ResolvedBuild& build, const kernels::BuildEsti
   if (build.spec.static_spai.pattern.row_match) {
     return "cpu: several processes do not match rows (row_match)";
   }
+  if (kernels::TimeDecides(build.spec)) {
+    return "cpu: several processes do not end growth by the clock (time_budget)";
+  }
   return absl::StrFormat("cpu: predicted at %.3g ms there, no sooner by several processes",
                          estimate.predicted_ms);
 }
@@ -169,7 +172,7 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
     const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const {
   if (!ranks_ || !kernels::TraitsOf(build.spec.engine).over_ranks ||
       build.spec.scaling != kernels::ScalingMode::kNone ||
-      build.spec.static_spai.pattern.row_match) {
+      build.spec.static_spai.pattern.row_match || kernels::TimeDecides(build.spec)) {
     return std::nullopt;
   }
   const bool alone = kernels::TraitsOf(build.spec.engine).ranks_alone;
@@ -205,6 +208,10 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
                           estimate.predicted_ms);
   } else {
     return std::nullopt;
+  }
+  if (estimate.rank_bytes > 0) {
+    absl::StrAppend(&why, "; a rank takes at most ", estimate.rank_bytes, " bytes, ",
+                    estimate.halo_bytes, " of them columns of other ranks");
   }
   return Placement{.devices = DeviceBit(*ranks_),
                    .on_gpu = true,

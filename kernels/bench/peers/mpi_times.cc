@@ -1,6 +1,6 @@
 // HybridSPAI over the ranks of MPI beside one process, and beside hypre's ParaSails through PETSc;
-// and an iteration of SolveSpread beside PETSc's own driver. A line of CSV for each figure on
-// standard output.
+// growth of dynamic SPAI and adaptive FSAI over them beside one process; and an iteration of
+// SolveSpread beside PETSc's own driver. A line of CSV for each figure on standard output.
 //
 //   OPENBLAS_NUM_THREADS=1 mpiexec -n 2 --bind-to none spaid_mpi_times [rounds=7] [only=NAME]
 //       [iterations=300]
@@ -27,6 +27,10 @@
 #include "kernels/base/memory.h"
 #include "kernels/bench/problems.h"
 #include "kernels/bench/support.h"
+#include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/fsai/fsai.h"
+#include "kernels/mpi/hybrid_dynamic_spai.h"
+#include "kernels/mpi/hybrid_fsai.h"
 #include "kernels/mpi/hybrid_spai.h"
 #include "kernels/mpi/spread_krylov.h"
 #include "kernels/mpi/spread_matrix.h"
@@ -39,6 +43,8 @@ using mpi::Must;  // beside the one of results
 namespace {
 
 constexpr char kPlan[] = "plan of HybridSPAI";
+constexpr char kGrowth[] = "growth of dynamic SPAI";
+constexpr char kAdaptive[] = "build of adaptive FSAI";
 
 double ProcessorMs() {
   timespec now;
@@ -85,10 +91,15 @@ class Times {
     of_[what].cpu.push_back(took[1]);
   }
 
-  // `divisor`: of figures that are told by iteration. `halo_bytes`: of the rank that fetches most.
+  // `divisor`: of figures that are told by iteration. `halo_bytes`: of a figure, of the rank that
+  // fetches most.
   void Print(const std::string& matrix, const CscMatrix& a,
              const std::map<std::string, double>& divisor,
-             const std::map<std::string, int>& iterations, int64_t halo_bytes) const {
+             const std::map<std::string, int>& iterations,
+             std::map<std::string, int64_t> halo_bytes) const {
+    for (auto& [what, bytes] : halo_bytes) {
+      Must(MPI_Allreduce(MPI_IN_PLACE, &bytes, 1, MPI_INT64_T, MPI_MAX, PETSC_COMM_WORLD));
+    }
     int ranks = 1;
     Must(MPI_Comm_size(PETSC_COMM_WORLD, &ranks));
     for (const std::string& what : order_) {
@@ -101,7 +112,9 @@ class Times {
                   Median(taken.cpu) / each);
       if (iterations.contains(what)) std::printf("%d", iterations.at(what));
       std::printf(",");
-      if (what == kPlan) std::printf("%lld", static_cast<long long>(halo_bytes));
+      if (halo_bytes.contains(what)) {
+        std::printf("%lld", static_cast<long long>(halo_bytes.at(what)));
+      }
       std::printf("\n");
       std::fflush(stdout);
     }
@@ -149,7 +162,9 @@ int IterationsOf(KSP ksp, Vec b, Vec x) {
   return reason > 0 ? static_cast<int>(iterations) : -1;
 }
 
-void Measure(const std::string& name, const CscMatrix& whole, int rounds, int iterations) {
+// `spd`: with FSAI.
+void Measure(const std::string& name, const CscMatrix& whole, bool spd, int rounds,
+             int iterations) {
   const Context one{.threads = 1};
   const CscView view = whole;
   int rank = 0;
@@ -170,7 +185,7 @@ void Measure(const std::string& name, const CscMatrix& whole, int rounds, int it
   Times times;
   mpi::HybridSpaiResult m;
   mpi::KspOwner sails;
-  int64_t halo_bytes = 0;
+  std::map<std::string, int64_t> halo_bytes;
   for (int round = 0; round < rounds; ++round) {
     for (const int threads : {1, 2}) {
       const Context context{.threads = threads};
@@ -185,9 +200,23 @@ void Measure(const std::string& name, const CscMatrix& whole, int rounds, int it
     }
     std::optional<mpi::HybridSpaiPlan> plan;
     times.Run(kPlan, [&] { plan = Must(mpi::PlanHybridSpai(a, nullptr, {}, one)); });
-    halo_bytes = plan->halo_bytes();
+    halo_bytes[kPlan] = plan->halo_bytes();
     m = {};
     times.Run("build of HybridSPAI", [&] { m = Must(mpi::BuildHybridSpai(*plan, a, one)); });
+    times.Run(std::string(kGrowth) + " of one process by 1 threads", [&] {
+      if (Rank() == 0) Must(GrowDynamicSpai(whole, nullptr, {}, one));
+    });
+    times.Run(kGrowth, [&] {
+      halo_bytes[kGrowth] = Must(mpi::GrowHybridDynamicSpai(a, nullptr, {}, one)).halo_bytes;
+    });
+    if (spd) {
+      times.Run(std::string(kAdaptive) + " of one process by 1 threads", [&] {
+        if (Rank() == 0) Must(BuildFsai(whole, nullptr, {}, one));
+      });
+      times.Run(kAdaptive, [&] {
+        halo_bytes[kAdaptive] = Must(mpi::BuildHybridFsai(a, nullptr, {}, one)).halo_bytes;
+      });
+    }
     sails = MakeKsp(rows, nullptr);
     times.Run("set-up of ParaSails", [&] { Must(KSPSetUp(sails.get())); });
   }
@@ -225,7 +254,6 @@ void Measure(const std::string& name, const CscMatrix& whole, int rounds, int it
     by_iteration["iteration of SolveSpread's GMRES"] =
         std::max<double>(1, static_cast<double>(result.iterations));
   }
-  Must(MPI_Allreduce(MPI_IN_PLACE, &halo_bytes, 1, MPI_INT64_T, MPI_MAX, PETSC_COMM_WORLD));
   times.Print(name, whole, by_iteration, counts, halo_bytes);
 }
 
@@ -241,13 +269,13 @@ int Main(int argc, char** argv) {
   }
   if (Rank() == 0)
     std::printf("matrix,n,nnz,ranks,what,rounds,wall_ms,cpu_ms,iterations,halo_bytes\n");
-  const auto measure = [&](const char* name, const auto& make) {
-    if (std::string_view(name).starts_with(only)) Measure(name, make(), rounds, iterations);
+  const auto measure = [&](const char* name, bool spd, const auto& make) {
+    if (std::string_view(name).starts_with(only)) Measure(name, make(), spd, rounds, iterations);
   };
-  measure("P7_60", [] { return ConvectionDiffusion(60, 20); });
-  measure("P27_40", [] { return Laplacian27(40); });
-  measure("E80_20", [] { return Elasticity(20); });
-  measure("E80_20 permuted", [] { return PermuteNodes(Elasticity(20), 3, 64); });
+  measure("P7_60", false, [] { return ConvectionDiffusion(60, 20); });
+  measure("P27_40", true, [] { return Laplacian27(40); });
+  measure("E80_20", true, [] { return Elasticity(20); });
+  measure("E80_20 permuted", true, [] { return PermuteNodes(Elasticity(20), 3, 64); });
   return 0;
 }
 

@@ -25,7 +25,7 @@ class OnlyRanks(job.TestCase):
         self.assertRegex(told[key], why)
 
     def test_builds_of_other_engines(self):
-        for engine in ('afsai', 'dynamic-spai', 'amg', 'jacobi'):
+        for engine in ('amg', 'jacobi'):
             with self.subTest(engine=engine):
                 told = self.ctl(self.daemon, 'build', self.spd, f'--engine={engine}')
                 self.assert_cpu(told, '^cpu: .*(ranks|processes)')
@@ -44,9 +44,9 @@ class OnlyRanks(job.TestCase):
                 self.assert_cpu(told, '^cpu: several processes solve by CG, BiCGSTAB and GMRES alone$')
 
     def test_solves_behind_a_build_here(self):
-        told = self.ctl(self.daemon, 'solve', self.spd, '--engine=afsai', '--method=cg')
+        told = self.ctl(self.daemon, 'solve', self.spd, '--engine=afsai', '--time-budget=10', '--method=cg')
         self.assertEqual(told['outcome'], 'CONVERGED')
-        self.assert_cpu(told, 'cpu: several processes do not build afsai')
+        self.assert_cpu(told, 'cpu: several processes do not end growth by the clock')
 
     def test_solves_with_multigrid(self):
         told = self.ctl(self.daemon, 'solve', self.spd, '--engine=amg')
@@ -95,8 +95,9 @@ class BesideTheCpu(job.TestCase):
         daemon = self.start(4, '--devices=cpu,mpi', f'--max-build-bytes={limit}')
         told = self.ctl(daemon, 'build', 'gallery:elasticity:6', '--engine=static-spai')
         self.assertEqual(told['device'], 'mpi:4')
-        self.assertEqual(told['placement'], f'mpi:4: the build may take {limit + 1} bytes here, over the limit of '
-                                            f'{limit} (--max-build-bytes)')
+        self.assertTrue(told['placement'].startswith(
+            f'mpi:4: the build may take {limit + 1} bytes here, over the limit of {limit} (--max-build-bytes); '
+            'a rank takes at most '), told['placement'])
         solved = self.ctl(daemon, 'solve', 'gallery:elasticity:6',
                           f'--preconditioner={told["preconditioner"]}', '--method=gmres')
         self.assertEqual(solved['outcome'], 'CONVERGED')

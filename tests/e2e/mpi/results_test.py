@@ -18,6 +18,8 @@ MATRICES = {
 }
 OPTIONS = [[], ['--pattern-power=2'], ['--keep-tau=0.6'], ['--ensure-row'],
            ['--pattern-power=2', '--local-solver=qr', '--post-filter=0.01'], ['--local-solver=gram']]
+GROWN = {'fsai': ['converged_rows', 'not_spd_rows', 'nnz_row_max', 'steps'],
+         'dynamic_spai': ['converged_columns', 'dependent_columns', 'nnz_column_max', 'gram_nnz']}
 COUNTS = ['density', 'worst_column', 'gram_columns', 'qr_columns', 'iterative_columns', 'rescued_columns',
           'rank_deficient_columns', 'zero_columns', 'non_finite_columns', 'warnings']
 
@@ -46,7 +48,11 @@ class Results(job.TestCase):
         self.assertEqual(m_there, m_here)
         for figure in COUNTS:
             self.assertEqual(there['quality'][figure], here['quality'][figure], figure)
-        if there['engine'] == 'fsai':
+        for engine, figures in GROWN.items():
+            mine, theirs = (told['quality'].get(engine) or {} for told in (there, here))
+            for figure in figures:
+                self.assertEqual(mine.get(figure), theirs.get(figure), figure)
+        if there['engine'] in ('fsai', 'afsai'):
             return there, here
         residuals = [told['quality']['residual_frobenius'] for told in (there, here)]
         self.assertAlmostEqual(residuals[0], residuals[1], delta=1e-10 * residuals[1])
@@ -117,6 +123,34 @@ class Results(job.TestCase):
         for options in ([], ['--pattern-power=2']):
             there, here = self.both(path, '--engine=fsai', *options)
             self.solve_on_both(path, there, here, '--method=cg')
+
+    def test_adaptive_fsai(self):
+        path = self.file('permuted', MATRICES['permuted'])
+        for options in ([], ['--k-max=3', '--step-size=3'], ['--post-filter=0.05']):
+            with self.subTest(options=options):
+                there, here = self.both(path, '--engine=afsai', *options)
+                self.assertGreater(there['quality']['fsai']['nnz_row_max'], 3)
+                self.solve_on_both(path, there, here, '--method=cg')
+
+    def test_dynamic_spai(self):
+        for name, matrix in MATRICES.items():
+            for options in ([], ['--step-size=1', '--max-steps=12', '--column-tol=0.1']):
+                with self.subTest(matrix=name, options=options):
+                    path = self.file(name, matrix)
+                    there, here = self.both(path, '--engine=dynamic-spai', *options)
+                    self.assertGreater(there['quality']['dynamic_spai']['nnz_column_max'], 1)
+            self.solve_on_both(path, there, here, '--method=gmres')
+
+    def test_new_values_on_a_pattern_that_has_grown(self):
+        first = MATRICES['permuted']
+        scaled = first[0], {place: 1.5 * value if place[0] == place[1] else value
+                            for place, value in first[1].items()}
+        for engine in ('dynamic-spai', 'afsai'):
+            with self.subTest(engine=engine):
+                there, here = self.both(self.file('permuted', first), f'--engine={engine}')
+                self.assertFalse(there['rebuild'])
+                again, plain = self.both(self.file('scaled', scaled), f'--engine={engine}')
+                self.assertEqual(again['rebuild'], plain['rebuild'])
 
     def test_several_right_hand_sides(self):
         path = self.file('irregular', MATRICES['irregular'])

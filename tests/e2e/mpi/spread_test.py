@@ -55,6 +55,8 @@ class Spread(job.TestCase):
         self.assert_solves(spd, '--engine=fsai', '--method=cg', engine='fsai')
         self.assert_solves(general, '--engine=static-spai', '--pattern-power=2', '--method=gmres',
                            engine='static-spai')
+        self.assert_solves(general, '--engine=dynamic-spai', '--method=gmres', engine='dynamic-spai')
+        self.assert_solves(spd, '--engine=afsai', '--method=cg', engine='afsai')
 
     def test_is_told_of_and_freed(self):
         path = self.file('permuted', matrices.permuted(side=40))
@@ -97,6 +99,7 @@ class Spread(job.TestCase):
             ['build', handle, '--engine=amg'],
             ['build', handle, '--engine=jacobi'],
             ['build', handle, '--engine=static-spai', '--row-match'],
+            ['build', handle, '--engine=afsai', '--time-budget=1'],
             ['build', handle, '--engine=fsai', f'--precond-out={self.folder / "M.mtx"}'],
             ['solve', handle, '--engine=none', '--method=minres', f'--rhs={self.vectors(1600, 1)}'],
             ['solve', handle, '--engine=none', '--null-space=constants', f'--rhs={self.vectors(1600, 1)}'],

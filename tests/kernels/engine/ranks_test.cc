@@ -59,6 +59,9 @@ class OneProcess final : public RanksDevice {
                                                  bool) override {
     return Status(StatusCode::kInternal, "INTERNAL", "nothing comes piece by piece here");
   }
+  Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const override {
+    return RankBytes{1000 * a.n_cols + build.nnz_m, 7};
+  }
   // A matrix that lies here alone, by the stand-in of that number.
   CscView StandIn(const CscMatrix& matrix) {
     alone_ = std::make_shared<Lies>(*this);
@@ -85,6 +88,16 @@ class OneProcess final : public RanksDevice {
     lies->plan = *std::move(plan);
     lies->options = options;
     return Made(std::move(lies));
+  }
+  Result<Grown> GrowDynamicSpai(const OverRanks& a, const PatternView* initial,
+                                const DynamicSpaiOptions& options,
+                                const Context& context) override {
+    auto grown = kernels::GrowDynamicSpai(Of(a).matrix, initial, options, context);
+    if (!grown.ok()) return grown.status();
+    const PatternView m = grown->m;
+    auto plan = PlanStaticSpai(a, &m, NumbersOf(options), context);
+    if (!plan.ok()) return plan.status();
+    return Grown{*std::move(plan), std::move(grown->quality)};
   }
   Result<Built> BuildStaticSpai(const OverRanks& plan, const OverRanks& a,
                                 const Context& context) override {
@@ -212,7 +225,8 @@ TEST_F(Ranks, AreADeviceBehindTheOthers) {
 }
 
 TEST_F(Ranks, BuildTheMOfTheHostAndKeepIt) {
-  for (const EngineKind kind : {EngineKind::kStaticSpai, EngineKind::kFsai}) {
+  for (const EngineKind kind :
+       {EngineKind::kStaticSpai, EngineKind::kFsai, EngineKind::kDynamicSpai, EngineKind::kAfsai}) {
     const BuildResult there = BuiltOn(Spec(kind), 1), here = BuiltOn(Spec(kind), 0);
     ASSERT_NE(there.preconditioner, nullptr);
     EXPECT_EQ(there.preconditioner->matrix().values, here.preconditioner->matrix().values);
@@ -223,7 +237,7 @@ TEST_F(Ranks, BuildTheMOfTheHostAndKeepIt) {
     // It solves there with what the build left; dropped, M is brought again.
     const int before = ranks_->spreads_of_m;
     SolveOptions options;
-    options.method = kind == EngineKind::kFsai ? Method::kCg : Method::kBicgstab;
+    options.method = TraitsOf(kind).factored ? Method::kCg : Method::kBicgstab;
     EXPECT_EQ(SolvedThere(there.preconditioner.get(), options).rhs.at(0).outcome,
               Outcome::kConverged);
     EXPECT_EQ(ranks_->spreads_of_m, before);
@@ -255,8 +269,49 @@ TEST_F(Ranks, APlanServesOtherValues) {
   EXPECT_EQ(plan->Build(spec, a_, {}).status().reason(), "PLAN_MISMATCH");
 }
 
+// A build that grows a pattern there leaves a plan for other values on it.
+TEST_F(Ranks, APatternThatHasGrownServesOtherValues) {
+  for (const EngineKind kind : {EngineKind::kDynamicSpai, EngineKind::kAfsai}) {
+    const PreconditionerSpec spec = Spec(kind);
+    const BuildResult there = BuiltOn(spec, 1), here = BuiltOn(spec, 0);
+    ASSERT_NE(there.grown, nullptr);
+    ASSERT_NE(here.grown, nullptr);
+    EXPECT_TRUE(there.grown->serves_new_values());
+    EXPECT_FALSE(there.quality.pattern_reused);
+    const CscMatrix before = a_;
+    for (size_t p = 0; p < a_.values.size(); ++p) a_.values[p] *= a_.values[p] > 0 ? 1.5 : 1;
+    Context context;
+    context.device = 1;
+    const auto again = there.grown->Build(spec, a_, context);
+    const auto expected = here.grown->Build(spec, a_, {});
+    ASSERT_TRUE(again.ok()) << again.status().message();
+    ASSERT_TRUE(expected.ok()) << expected.status().message();
+    EXPECT_TRUE(again->quality.pattern_reused);
+    EXPECT_EQ(again->preconditioner->matrix().values, expected->preconditioner->matrix().values);
+    a_ = before;
+  }
+}
+
+TEST_F(Ranks, EstimatesBoundWhatARankTakes) {
+  const auto estimate = [&](EngineKind kind, ScalingMode scaling = ScalingMode::kNone) {
+    PreconditionerSpec spec = Spec(kind);
+    spec.scaling = scaling;
+    auto found = engine_->Estimate(spec, a_, nullptr, {});
+    EXPECT_TRUE(found.ok()) << found.status().message();
+    return *std::move(found);
+  };
+  for (const EngineKind kind :
+       {EngineKind::kStaticSpai, EngineKind::kFsai, EngineKind::kDynamicSpai, EngineKind::kAfsai}) {
+    const BuildEstimate e = estimate(kind);
+    EXPECT_EQ(e.rank_bytes, 1000 * a_.n_cols + e.nnz_m);
+    EXPECT_EQ(e.halo_bytes, 7);
+  }
+  EXPECT_EQ(estimate(EngineKind::kJacobi).rank_bytes, 0);
+  EXPECT_EQ(estimate(EngineKind::kStaticSpai, ScalingMode::kEquilibrate).rank_bytes, 0);
+}
+
 TEST_F(Ranks, EnginesThatTheyDoNotBuildAreRank0s) {
-  for (const EngineKind kind : {EngineKind::kJacobi, EngineKind::kAfsai, EngineKind::kAmg}) {
+  for (const EngineKind kind : {EngineKind::kJacobi, EngineKind::kAmg}) {
     EXPECT_NE(BuiltOn(Spec(kind), 1).preconditioner, nullptr);
   }
   EXPECT_EQ(ranks_->spreads, 0);
@@ -319,6 +374,10 @@ TEST_F(Ranks, AMatrixThatLiesThereAloneIsBuiltForAndSolvedThere) {
   expect_refused(engine_->Estimate(Spec(EngineKind::kAuto), a, nullptr, there).status());
   spec = Spec(EngineKind::kStaticSpai);
   spec.static_spai.pattern.row_match = true;
+  expect_refused(engine_->Resolve(spec, a, diagnosis, nullptr, {}).status());
+  spec = Spec(EngineKind::kAfsai);
+  EXPECT_TRUE(engine_->Resolve(spec, a, diagnosis, nullptr, {}).ok());
+  spec.fsai.time_budget_ms = 10;
   expect_refused(engine_->Resolve(spec, a, diagnosis, nullptr, {}).status());
   const PatternView user = a_.pattern();
   expect_refused(engine_->Resolve(Spec(EngineKind::kFsai), a, diagnosis, &user, {}).status());

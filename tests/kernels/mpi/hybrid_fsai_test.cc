@@ -1,4 +1,4 @@
-// Static FSAI over ranks against hand-made factors, and bit for bit against one process.
+// FSAI over ranks against hand-made factors, and bit for bit against one process.
 #include "kernels/mpi/hybrid_fsai.h"
 
 #include <cmath>
@@ -41,6 +41,31 @@ std::vector<std::pair<std::string, FsaiOptions>> Variants() {
   return all;
 }
 
+std::vector<std::pair<std::string, FsaiOptions>> AdaptiveVariants() {
+  std::vector<std::pair<std::string, FsaiOptions>> all;
+  const auto add = [&](std::string name, const auto& set) {
+    FsaiOptions options;
+    set(options);
+    all.emplace_back(std::move(name), options);
+  };
+  add("adaptive", [](FsaiOptions&) {});
+  add("few steps of several", [](FsaiOptions& o) {
+    o.k_max = 3;
+    o.s = 3;
+  });
+  add("fp32, filtered after", [](FsaiOptions& o) {
+    o.precision = Precision::kFp32;
+    o.post_filter = 0.05;
+    o.k_max = 12;
+  });
+  add("to where it gains, every row grown", [](FsaiOptions& o) {
+    o.min_gain = 1e-2;
+    o.repeat_hash_bits = 0;
+  });
+  add("no step", [](FsaiOptions& o) { o.k_max = 0; });
+  return all;
+}
+
 // The own rows of G of all ranks, as columns, on rank 0.
 CscMatrix GatherRows(const SpreadMatrix& a, const HybridFsaiResult& g) {
   Array<Entry> own;
@@ -53,24 +78,22 @@ CscMatrix GatherRows(const SpreadMatrix& a, const HybridFsaiResult& g) {
   return Gather(a.n, own);
 }
 
-void ExpectAsOneProcess(const CscMatrix& whole, const Pattern* user, const FsaiOptions& options,
-                        const std::string& what) {
+HybridFsaiResult ExpectAsOneProcess(const CscMatrix& whole, const Pattern* user,
+                                    const FsaiOptions& options, const std::string& what) {
   const SpreadMatrix a = Spread(whole);
   std::optional<SpreadPattern> spread;
   std::optional<PatternView> view;
   if (user != nullptr) {
     view = *user;
     auto pattern = SpreadWhole(a, Rank() == 0 ? &*view : nullptr);
-    ASSERT_TRUE(pattern.ok()) << pattern.status().message();
+    EXPECT_TRUE(pattern.ok()) << pattern.status().message();
     spread = *std::move(pattern);
   }
-  const auto found =
-      BuildHybridFsai(a, spread ? &*spread : nullptr, {.fsai = options}, {.threads = 1});
-  ASSERT_TRUE(found.ok()) << what << ": " << found.status().message();
-  const auto pattern = FsaiPattern(whole, view ? &*view : nullptr, options, {});
-  ASSERT_TRUE(pattern.ok()) << what << ": " << pattern.status().message();
-  const auto single = BuildFsaiOn(*pattern, whole, options, {});
-  ASSERT_TRUE(single.ok()) << what << ": " << single.status().message();
+  auto found = BuildHybridFsai(a, spread ? &*spread : nullptr, {.fsai = options}, {.threads = 1});
+  EXPECT_TRUE(found.ok()) << what << ": " << found.status().message();
+  const auto single = BuildFsai(whole, view ? &*view : nullptr, options, {});
+  EXPECT_TRUE(single.ok()) << what << ": " << single.status().message();
+  if (!found.ok() || !single.ok()) return {};
   ExpectSame(GatherRows(a, *found), single->g_rows, what);
   EXPECT_EQ(found->nnz, single->g_rows.nnz()) << what;
   const FsaiQuality &q = found->quality, &expected = single->quality;
@@ -80,6 +103,15 @@ void ExpectAsOneProcess(const CscMatrix& whole, const Pattern* user, const FsaiO
   EXPECT_EQ(q.not_spd_rows, expected.not_spd_rows) << what;
   EXPECT_EQ(q.first_not_spd, expected.first_not_spd) << what;
   EXPECT_EQ(q.slow_rows, expected.slow_rows) << what;
+  EXPECT_EQ(q.converged_rows, expected.converged_rows) << what;
+  EXPECT_EQ(q.steps, expected.steps) << what;
+  EXPECT_EQ(q.kaporin_by_step.size(), expected.kaporin_by_step.size()) << what;
+  for (size_t t = 0; t < expected.kaporin_by_step.size(); ++t) {
+    EXPECT_NEAR(q.kaporin_by_step[t], expected.kaporin_by_step[t],
+                1e-12 * expected.kaporin_by_step[t])
+        << what << ", step " << t;
+  }
+  return *std::move(found);
 }
 
 TEST(HybridFsai, FactorsATwoByTwoByHand) {
@@ -113,8 +145,65 @@ TEST(HybridFsai, HasTheBitsOfOneProcess) {
       {"fewer rows than ranks", oracle::Laplacian2d(3, 1)},
   };
   for (const auto& [name, a] : matrices) {
-    for (const auto& [variant, options] : Variants()) {
-      ExpectAsOneProcess(a, nullptr, options, name + ", " + variant);
+    for (const auto& variants : {Variants(), AdaptiveVariants()}) {
+      for (const auto& [variant, options] : variants) {
+        ExpectAsOneProcess(a, nullptr, options, name + ", " + variant);
+      }
+    }
+  }
+}
+
+// A 4 x 4 chain: row i of G grows from its diagonal to i − 1, then i − 2, ..., and is whole with i.
+TEST(HybridFsai, GrowsTheRowsOfAChainByHand) {
+  const CscMatrix whole = oracle::Laplacian2d(4, 1);
+  FsaiOptions options;
+  options.k_max = 3;
+  options.epsilon = 0;
+  const HybridFsaiResult g = ExpectAsOneProcess(whole, nullptr, options, "chain of 4");
+  EXPECT_EQ(g.nnz, 10);
+  // The pivots of A are 4, 15/4, 56/15, 209/56 (a_ii = 4), or 2, 3/2, 4/3, 5/4.
+  double product = 1, pivot = 0;
+  for (int i = 0; i < 4; ++i) {
+    pivot = i == 0 ? whole.values[0] : whole.values[0] - 1 / pivot;
+    product *= pivot / whole.values[0];
+  }
+  EXPECT_NEAR(g.quality.kaporin, std::pow(product, 0.25), 1e-14);
+  EXPECT_LE(g.rounds, 4);
+  if (Ranks() == 1) {
+    EXPECT_EQ(g.rounds, 1);
+    EXPECT_EQ(g.halo_bytes, 0);
+  }
+}
+
+// Unknowns in no order: rows grow over all ranks, in rounds, and nothing is cut off.
+TEST(HybridFsai, GrowsThroughTheWholeGraphWhereUnknownsAreInNoOrder) {
+  constexpr int64_t kSide = 18, kN = kSide * kSide;
+  const CscMatrix a = oracle::Laplacian2d(kSide, kSide);
+  const auto at = [](int32_t i) { return static_cast<int32_t>(int64_t{i} * 101 % kN); };
+  std::vector<std::vector<std::pair<int32_t, double>>> columns(static_cast<size_t>(kN));
+  for (int32_t j = 0; j < kN; ++j) {
+    auto& column = columns[static_cast<size_t>(at(j))];
+    for (auto p = static_cast<size_t>(a.col_ptr[static_cast<size_t>(j)]);
+         p < static_cast<size_t>(a.col_ptr[static_cast<size_t>(j) + 1]); ++p) {
+      column.emplace_back(at(a.row_idx[p]), a.values[p]);
+    }
+    std::ranges::sort(column);
+  }
+  CscMatrix permuted{kN, kN, {0}, {}, {}};
+  for (const auto& column : columns) {
+    for (const auto& [row, value] : column) {
+      permuted.row_idx.push_back(row);
+      permuted.values.push_back(value);
+    }
+    permuted.col_ptr.push_back(permuted.nnz());
+  }
+  for (const auto& [variant, options] : AdaptiveVariants()) {
+    const HybridFsaiResult g =
+        ExpectAsOneProcess(permuted, nullptr, options, "permuted, " + variant);
+    if (Ranks() > 1 && options.k_max >= 12) {  // rows ask for lower ones: the first rank for none
+      EXPECT_GT(g.rounds, 1) << variant;
+      EXPECT_LE(g.rounds, options.k_max + 1) << variant;
+      EXPECT_EQ(g.halo_bytes > 0, Rank() > 0) << variant;
     }
   }
 }
@@ -129,6 +218,9 @@ TEST(HybridFsai, APatternOfTheCallersIsCutAtTheDiagonal) {
     user.col_ptr.push_back(user.nnz());
   }
   ExpectAsOneProcess(a, &user, Static(), "the caller's");
+  for (const auto& [variant, options] : AdaptiveVariants()) {
+    ExpectAsOneProcess(a, &user, options, "from the caller's, " + variant);
+  }
 }
 
 // An A that holds zeros on one side alone is symmetric, its pattern is not.
@@ -203,8 +295,9 @@ TEST(HybridFsai, RefusesAsOneProcessDoes) {
   ExpectRefused(build(oracle::Laplacian2d(4, 4)), StatusCode::kInvalidArgument, "BAD_FSAI_OPTION",
                 "pattern_power");
   options = FsaiOptions();
+  options.time_budget_ms = 10;
   ExpectRefused(build(oracle::Laplacian2d(4, 4)), StatusCode::kInvalidArgument, "NOT_SPREAD",
-                "engine");
+                "time_budget");
   if (Ranks() == 1) return;
   const SpreadMatrix a = Spread(oracle::Laplacian2d(40, 40));
   const auto large = BuildHybridFsai(a, nullptr, {.fsai = Static(), .halo_bytes = 100}, {});
@@ -227,6 +320,30 @@ TEST(HybridFsai, RowsWithoutAPositivePivotAreCounted) {
   EXPECT_GT(found->quality.not_spd_rows, 0);
   EXPECT_EQ(found->quality.not_spd_rows, single->quality.not_spd_rows);
   EXPECT_EQ(found->quality.first_not_spd, single->quality.first_not_spd);
+  // Rows that grow have read the same, whatever they met.
+  for (const auto& [variant, adaptive] : AdaptiveVariants()) {
+    const HybridFsaiResult g = ExpectAsOneProcess(whole, nullptr, adaptive, variant);
+    if (adaptive.k_max > 0) {
+      EXPECT_GT(g.quality.not_spd_rows, 0) << variant;
+    }
+  }
+}
+
+TEST(HybridFsai, GrowthIsRefusedAHaloOverItsLimitWithBothNumbers) {
+  if (Ranks() == 1) return;
+  const SpreadMatrix a = Spread(oracle::Laplacian2d(30, 30));
+  const auto grown = BuildHybridFsai(a, nullptr, {}, {});
+  ASSERT_TRUE(grown.ok()) << grown.status().message();
+  int64_t most = grown->halo_bytes;
+  MPI_Allreduce(MPI_IN_PLACE, &most, 1, MPI_INT64_T, MPI_MAX, PETSC_COMM_WORLD);
+  EXPECT_TRUE(BuildHybridFsai(a, nullptr, {.fsai = {}, .halo_bytes = most}, {}).ok());
+  const Status status =
+      BuildHybridFsai(a, nullptr, {.fsai = {}, .halo_bytes = most - 1}, {}).status();
+  ExpectRefused(status, StatusCode::kResourceExhausted, "HALO_TOO_LARGE", "halo_bytes");
+  EXPECT_NE(status.message().find(std::to_string(most) + " bytes"), std::string::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("limit is " + std::to_string(most - 1)), std::string::npos)
+      << status.message();
 }
 
 TEST(HybridFsai, ACancelledBuildEndsOnAllRanks) {
@@ -236,6 +353,8 @@ TEST(HybridFsai, ACancelledBuildEndsOnAllRanks) {
   ExpectRefused(BuildHybridFsai(a, nullptr, {.fsai = Static()}, {.stop = source.token()}).status(),
                 StatusCode::kCancelled, "CANCELLED");
   EXPECT_TRUE(BuildHybridFsai(a, nullptr, {.fsai = Static()}, {}).ok());
+  ExpectRefused(BuildHybridFsai(a, nullptr, {}, {.stop = source.token()}).status(),
+                StatusCode::kCancelled, "CANCELLED");
 }
 
 }  // namespace

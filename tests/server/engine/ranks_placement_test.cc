@@ -38,9 +38,10 @@ TEST(RanksPlacementTest, AloneTheyDoAllThatTheyCan) {
   EXPECT_EQ(bench.Solved(bench.Put(3), v1::ENGINE_KIND_NONE).device(), "mpi:2");
   // The CPU does the rest.
   EXPECT_EQ(bench.Built(bench.Put(4), v1::ENGINE_KIND_FSAI).device(), "mpi:2");
-  const v1::Preconditioner afsai = bench.Built(bench.Put(6), v1::ENGINE_KIND_AFSAI);
-  EXPECT_EQ(afsai.device(), "cpu");
-  EXPECT_EQ(afsai.choice().placement(), "cpu: several processes do not build afsai");
+  EXPECT_EQ(bench.Built(bench.Put(6), v1::ENGINE_KIND_AFSAI).device(), "mpi:2");
+  const v1::Preconditioner amg = bench.Built(bench.Put(7), v1::ENGINE_KIND_AMG);
+  EXPECT_EQ(amg.device(), "cpu");
+  EXPECT_EQ(amg.choice().placement(), "cpu: several processes do not build amg");
   const Stored<Matrix> a = bench.Put(5);
   const auto why = [&](kernels::SolveOptions options,
                        kernels::MForm form = kernels::MForm::kMatrix) {
@@ -77,6 +78,12 @@ TEST(RanksPlacementTest, ABuildThatIsTooLargeForOneProcessGoesToSeveral) {
             "(--max-build-bytes)");
   EXPECT_EQ(placed->host_bytes, 700) << "M, twice while it comes, and a part of all else";
   EXPECT_EQ(placed->device_bytes, 2000);
+  estimate.rank_bytes = 400;
+  estimate.halo_bytes = 30;
+  EXPECT_EQ(bench.adapter.Place(build, estimate)->why,
+            "mpi:4: the build may take 1000 bytes here, over the limit of 900 "
+            "(--max-build-bytes); a rank takes at most 400 bytes, 30 of them columns of other "
+            "ranks");
   estimate.host_bytes = 800;
   EXPECT_FALSE(bench.adapter.Place(build, estimate)->over_ranks);
 }

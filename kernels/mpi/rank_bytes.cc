@@ -1,0 +1,187 @@
+#include "kernels/mpi/rank_bytes.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/dynamic_spai/dynamic_spai.h"
+#include "kernels/dynamic_spai/growth_parts.h"
+#include "kernels/fsai/fsai_build.h"
+#include "kernels/mpi/petsc.h"
+#include "kernels/mpi/spread_matrix.h"
+#include "kernels/static_spai/local_problem.h"
+#include "kernels/static_spai/long_columns.h"
+#include "kernels/static_spai/static_spai_plan.h"
+
+namespace spaid::kernels::mpi {
+namespace {
+
+size_t Z(int64_t i) { return static_cast<size_t>(i); }
+
+// Bytes of arrays, counted in the code that makes them.
+constexpr int64_t kEntry = sizeof(int32_t) + sizeof(double);
+// An item of a halo: its number, its place, owner and length; as a leaf of PetscSF, with its place
+// there and here, twice while that is sorted.
+constexpr int64_t kHaloItem = 72;
+// An entry: as a leaf, and index and value, with those on their way.
+constexpr int64_t kHaloEntry = 48 + 2 * kEntry;
+// The same at the rank that owns it, for each that asks.
+constexpr int64_t kAskedEntry = sizeof(PetscInt) + sizeof(double);
+// An entry of A while it is spread: by columns, by rows, and one of them made of the other; and one
+// of M on its way to the owner of its row: by columns, to whom it goes, as it has come, by rows.
+constexpr int64_t kSpreadEntry = 48;
+constexpr int64_t kMovedEntry = 4 * kEntry;
+// A column of others in an MPIAIJ: its number, by a table of PETSc's, and its value in a product.
+constexpr int64_t kOthersColumn = 64;
+// Numberings of a halo, of n / 8 bytes and half of that, of which so many are there at once; lists
+// by row or column of the part; and what starts a thread and a heap.
+constexpr int64_t kNumberings = 4, kListsOfPart = 40, kFixed = 8 << 20;
+
+// The largest shares of A.
+struct Shares {
+  int64_t n = 0, columns = 0;  // of the whole, and owned
+  int64_t entries = 0;         // of the own columns, or of the own rows
+  int64_t of_rows = 0;         // of the own rows
+  int64_t longest_column = 0, longest_row = 0;
+};
+
+Shares SharesOf(const PatternView& a, int ranks) {
+  Shares most{.n = a.n_cols};
+  Array<int64_t> rows;
+  rows.assign(Z(a.n_rows) + 1, 0);
+  for (const int32_t i : a.row_idx) ++rows[Z(i) + 1];
+  most.longest_row = *std::ranges::max_element(rows);
+  for (size_t i = 1; i < rows.size(); ++i) rows[i] += rows[i - 1];
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    most.longest_column = std::max(most.longest_column, std::ssize(a.column(j)));
+  }
+  for (int r = 0; r < ranks; ++r) {
+    const IndexRange own = ShareOf(a.n_cols, r, ranks);
+    const auto between = [&](const auto& ptr) { return ptr[Z(own.end)] - ptr[Z(own.begin)]; };
+    most.columns = std::max(most.columns, own.size());
+    most.of_rows = std::max(most.of_rows, between(rows));
+    most.entries = std::max({most.entries, most.of_rows, between(a.col_ptr)});
+  }
+  return most;
+}
+
+// The longest row of G, of which all that begin with a pattern of the user's may have all of a row
+// of it, and the diagonal; and the longest column of a grown M.
+int64_t LongestRow(const FsaiOptions& fsai, const PatternView* user, const Shares& own) {
+  double most = 1;
+  if (user != nullptr) {
+    most += static_cast<double>(SharesOf(*user, 1).longest_row);
+  } else if (!fsai.adaptive) {
+    most = std::pow(static_cast<double>(own.longest_column) + 1, fsai.power);
+  }
+  if (fsai.adaptive) most += static_cast<double>(fsai.s) * fsai.k_max;
+  return static_cast<int64_t>(std::min(most, static_cast<double>(own.n)));
+}
+int64_t LongestColumn(const DynamicSpaiOptions& dynamic, const PatternView* user,
+                      const Shares& own) {
+  const int64_t start = 1 + (user != nullptr ? SharesOf(*user, 1).longest_column : 0);
+  int64_t most = start + int64_t{dynamic.per_step} * dynamic.max_steps;
+  if (dynamic.max_column_nnz > 0) {
+    most = std::min(most, std::max<int64_t>(start, dynamic.max_column_nnz));
+  }
+  return std::min(most, own.n);
+}
+
+// A halo of A, or of B, whose `entries` are at most `owned` on a rank.
+struct HaloBound {
+  int64_t fetched = 0;  // as CheckHalo counts it
+  int64_t bytes = 0;    // with all that it is found by, here and where others ask this rank
+  int64_t entries = 0;  // of others' columns
+
+  HaloBound(int64_t n, int64_t all, int64_t owned, const RanksShape& shape) {
+    if (shape.ranks == 1) return;
+    constexpr int64_t kCounted = kEntry + sizeof(PetscSFNode);
+    fetched = std::min(shape.halo_limit, all * kCounted + n * 8);
+    entries = std::min(all, fetched / kCounted);
+    bytes = kHaloItem * n + kHaloEntry * entries + (shape.ranks - 1) * kAskedEntry * owned;
+  }
+};
+
+// A matrix by rows, made of `entries`, on the rank that owns them.
+int64_t RowsBytes(int64_t entries, const Shares& a) {
+  return (kMovedEntry + kEntry) * entries + kOthersColumn * std::min(a.n, entries) + 16 * a.columns;
+}
+
+// Numbers of static SPAI on patterns of `nnz_m` entries, `longest` in a column.
+int64_t SpaiBytes(const PatternView& a, int64_t nnz_m, int64_t longest, int64_t in_rows,
+                  const StaticSpaiOptions& options, const Shares& own, const RanksShape& shape) {
+  const int64_t group = 32 * longest;
+  const int64_t share = std::min(nnz_m, 2 * nnz_m / shape.ranks + 2 * group);
+  const int64_t pairs = MaxLongPairs(a);
+  // Groups come from their leaders' ranks, which know the members: of M's pattern.
+  return 16 * share + 24 * own.n + PlanBytes(own.n, share, pairs) +
+         BuildBytes(own.n, share, pairs, LargestProblem(a, longest), longest, shape.threads,
+                    options.post_filter > 0) +
+         kMovedEntry * share + RowsBytes(in_rows, own);
+}
+
+}  // namespace
+
+Result<RanksDevice::RankBytes> BoundRankBytes(const PatternView& a,
+                                              const RanksDevice::BuildToBound& build,
+                                              const RanksShape& shape) {
+  return GuardMemory("bound on the memory of ranks", [&]() -> Result<RanksDevice::RankBytes> {
+    const Shares own = SharesOf(a, shape.ranks);
+    const int64_t n = own.n, nnz = a.nnz();
+    // Columns of A, and before of M's pattern, where groups are found: never both.
+    const HaloBound of_a(n, std::max(nnz, build.fsai == nullptr ? build.nnz_m : 0), own.entries,
+                         shape);
+    const int64_t part = std::min(nnz, own.entries + of_a.entries);  // of A, that a rank reads
+    int64_t halo = of_a.fetched;
+    int64_t bytes = kFixed + kSpreadEntry * own.entries + kOthersColumn * std::min(n, own.entries) +
+                    24 * own.columns + (kNumberings * 3 / 16 + kListsOfPart) * n + kHaloItem * n +
+                    of_a.bytes + kEntry * part;
+    if (build.fsai != nullptr) {
+      const FsaiOptions& fsai = *build.fsai;
+      const bool by_a = build.user_pattern == nullptr && fsai.power == 1;
+      int64_t rows = build.nnz_m;  // of G, that a rank owns
+      if (fsai.adaptive && build.user_pattern == nullptr) {
+        rows = std::min(rows, own.columns * (1 + int64_t{fsai.s} * fsai.k_max));
+      } else if (by_a) {
+        rows = std::min(rows, own.of_rows + own.columns);
+      }
+      // Rows of others are their diagonal. Rows of A beside its columns, for the checks; parts that
+      // grow are laid out once more in each round, and what is fetched joins what was.
+      bytes += FsaiBytes({.n = n,
+                          .nnz_a = part,
+                          .longest_column = own.longest_column,
+                          .nnz_g = rows + n,
+                          .longest_row = LongestRow(fsai, build.user_pattern, own)},
+                         fsai, shape.threads) +
+               3 * kEntry * part + kEntry * own.of_rows + RowsBytes(rows, own);
+    } else if (build.dynamic_spai != nullptr) {
+      const DynamicSpaiOptions& dynamic = *build.dynamic_spai;
+      const int64_t longest = LongestColumn(dynamic, build.user_pattern, own);
+      const int64_t columns = std::min(build.nnz_m, own.columns * longest);
+      const int64_t gram_nnz = build.gram_nnz;
+      const HaloBound of_gram(n, gram_nnz, gram_nnz, shape);
+      const GrowthSizes sizes{.n = n,
+                              .nnz_a = part,
+                              .gram_nnz = gram_nnz,
+                              .gram_longest = std::min(n, own.longest_column * own.longest_row),
+                              .initial = columns,
+                              .nnz_m = columns,
+                              .longest_of_m = longest};
+      const auto growth = static_cast<int64_t>(GrowthBytes(sizes, dynamic, shape.threads));
+      const int64_t numbers =
+          SpaiBytes(a, build.nnz_m, longest, build.nnz_m, NumbersOf(dynamic), own, shape);
+      bytes += std::max(growth + 3 * kEntry * gram_nnz + of_gram.bytes, numbers) + 8 * columns;
+      halo = std::min(shape.ranks > 1 ? shape.halo_limit : 0, halo + of_gram.fetched);
+    } else {
+      const StaticSpaiOptions& spai = *build.static_spai;
+      const bool by_a =
+          build.user_pattern == nullptr && spai.pattern.power == 1 && !spai.pattern.ensure_row;
+      const int64_t in_rows = by_a ? own.of_rows + own.columns : build.nnz_m;
+      bytes += 16 * std::min(build.nnz_m, by_a ? own.entries + own.columns : build.nnz_m) +
+               SpaiBytes(a, build.nnz_m, build.column_nnz, std::min(build.nnz_m, in_rows), spai,
+                         own, shape);
+    }
+    return RanksDevice::RankBytes{.all = bytes, .halo = halo};
+  });
+}
+
+}  // namespace spaid::kernels::mpi

@@ -1,0 +1,119 @@
+// Bounds on what a rank takes, against sizes that are known. What ranks do take is measured in
+// tests/e2e/mpi/bounds_test.py.
+#include "kernels/mpi/rank_bytes.h"
+
+#include "kernels/gallery/gallery.h"
+#include "tests/kernels/mpi/support.h"
+#include "tests/oracle/gallery.h"
+
+namespace spaid::kernels::mpi {
+namespace {
+
+using BuildToBound = RanksDevice::BuildToBound;
+
+constexpr int64_t kMuch = int64_t{1} << 40;
+
+RanksDevice::RankBytes BoundOn(const CscMatrix& a, const BuildToBound& build, int ranks,
+                               int64_t halo_limit = kMuch) {
+  const auto bound =
+      BoundRankBytes(a.pattern(), build, {.ranks = ranks, .threads = 1, .halo_limit = halo_limit});
+  EXPECT_TRUE(bound.ok()) << bound.status().message();
+  return bound.ok() ? *bound : RanksDevice::RankBytes();
+}
+
+const StaticSpaiOptions kStatic;
+const DynamicSpaiOptions kDynamic;
+const FsaiOptions kAdaptive;
+
+std::vector<BuildToBound> Builds(const CscMatrix& a) {
+  return {{.static_spai = &kStatic, .nnz_m = a.nnz(), .column_nnz = 5},
+          {.dynamic_spai = &kDynamic, .nnz_m = 51 * a.n_cols, .gram_nnz = 25 * a.n_cols},
+          {.fsai = &kAdaptive, .nnz_m = 31 * a.n_cols}};
+}
+
+TEST(RankBytes, OneRankFetchesNothing) {
+  const CscMatrix a = oracle::Laplacian2d(30, 30);
+  for (const BuildToBound& build : Builds(a)) EXPECT_EQ(BoundOn(a, build, 1).halo, 0);
+}
+
+TEST(RankBytes, AHaloIsOfTheWholeAtTheMostAndOfTheLimit) {
+  const CscMatrix a = oracle::Laplacian2d(30, 30);
+  const BuildToBound build = Builds(a)[0];
+  // Index, value and place of each entry, and a length of each column.
+  EXPECT_EQ(BoundOn(a, build, 3).halo, a.nnz() * 20 + a.n_cols * 8);
+  for (const BuildToBound& any : Builds(a)) {
+    EXPECT_EQ(BoundOn(a, any, 3, 5000).halo, 5000);
+    EXPECT_LT(BoundOn(a, any, 3, 5000).all, BoundOn(a, any, 3).all);
+  }
+}
+
+TEST(RankBytes, AreOfTheRankWithMost) {
+  // The first of four ranks owns most of the entries, by columns and by rows.
+  CscMatrix a;
+  a.n_rows = a.n_cols = 4000;
+  a.col_ptr.push_back(0);
+  for (int32_t j = 0; j < 4000; ++j) {
+    for (int32_t i = 0; i < (j < 1000 ? 200 : 0); ++i) {
+      if (i != j) a.row_idx.push_back(i);
+    }
+    a.row_idx.push_back(j);
+    std::sort(a.row_idx.begin() + a.col_ptr.back(), a.row_idx.end());
+    a.col_ptr.push_back(a.nnz());
+  }
+  a.values.assign(a.row_idx.size(), 1);
+  const BuildToBound build{.static_spai = &kStatic, .nnz_m = a.nnz(), .column_nnz = 201};
+  EXPECT_GT(BoundOn(a, build, 4, 0).all, a.nnz() * 48);
+}
+
+// Where nothing is fetched, more ranks take less each, down to what is there for each row.
+TEST(RankBytes, FallWithTheNumberOfRanks) {
+  const CscMatrix a = oracle::From(gallery::Laplace27(24));
+  for (const BuildToBound& build : Builds(a)) {
+    if (build.dynamic_spai != nullptr) continue;  // AᵀA may be anywhere
+    const int64_t one = BoundOn(a, build, 1, 0).all, four = BoundOn(a, build, 4, 0).all;
+    EXPECT_LT(four, one);
+    EXPECT_GT(four, one / 8);
+  }
+}
+
+// M, or G, of each rank is there at the end: no bound may be under that.
+TEST(RankBytes, HoldWhatABuildLeaves) {
+  const CscMatrix whole = oracle::From(gallery::Elasticity3d(8));
+  const SpreadMatrix a = Spread(whole);
+  const auto plan = PlanHybridSpai(a, nullptr, {}, {});
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto m = BuildHybridSpai(*plan, a, {});
+  ASSERT_TRUE(m.ok()) << m.status().message();
+  const BuildToBound build{.static_spai = &kStatic, .nnz_m = plan->nnz_m(), .column_nnz = 81};
+  const RanksDevice::RankBytes bound = BoundOn(whole, build, Ranks());
+  EXPECT_LE(plan->halo_bytes(), bound.halo);
+  EXPECT_LE(plan->bytes() + a.columns.bytes() + m->columns.bytes(), bound.all);
+  // Shares of entries, whatever the work: two of them and a group at the most.
+  EXPECT_LE(m->columns.nnz(), 2 * plan->nnz_m() / Ranks() + 2 * 32 * 81);
+}
+
+// A few columns have nearly all the work, others nearly all entries.
+TEST(RankBytes, NoRankHasMoreThanTwoSharesOfM) {
+  const std::pair<std::string, CscMatrix> matrices[] = {
+      {"dense row and column", oracle::DenseRowAndColumn(900, 24)},
+      {"arrow", oracle::Arrow(900)},
+      {"circuit", oracle::From(gallery::Circuit(2000, 3, 600))},
+      {"irregular", oracle::RandomIrregular(900, 6, 21)},
+  };
+  for (const auto& [name, whole] : matrices) {
+    const SpreadMatrix a = Spread(whole);
+    const auto plan = PlanHybridSpai(a, nullptr, {}, {});
+    ASSERT_TRUE(plan.ok()) << plan.status().message();
+    const auto m = BuildHybridSpai(*plan, a, {});
+    ASSERT_TRUE(m.ok()) << m.status().message();
+    int64_t longest = 0;
+    for (int64_t k = 0; k < m->columns.n_cols; ++k) {
+      longest = std::max(longest, m->columns.col_ptr[static_cast<size_t>(k) + 1] -
+                                      m->columns.col_ptr[static_cast<size_t>(k)]);
+    }
+    EXPECT_LE(m->columns.nnz(), 2 * plan->nnz_m() / Ranks() + 32 * longest) << name;
+  }
+}
+
+}  // namespace
+}  // namespace spaid::kernels::mpi
