@@ -15,7 +15,8 @@ namespace {
 
 // `program`: version and options.
 absl::StatusOr<int> Run(Flags flags, const std::string& program, ShutdownSignals& signals) {
-  ASSIGN_OR_RETURN(JoinedRanks ranks, JoinRanks(flags.devices, program, flags.backend.threads));
+  ASSIGN_OR_RETURN(JoinedRanks ranks,
+                   JoinRanks(flags.devices, program, flags.backend.threads, flags.keep_freed));
   if (ranks.exit_code) return *ranks.exit_code;
   ASSIGN_OR_RETURN(OpenedEngine opened,
                    OpenEngine(flags.devices, flags.device_memory, flags.gpu_slots,

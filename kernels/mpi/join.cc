@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <future>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/base/memory.h"
 #include "kernels/base/parallel.h"
 #include "kernels/base/reasons.h"
 #include "kernels/mpi/halo.h"
@@ -291,7 +293,7 @@ class Rank0 final : public RanksDevice {
       Member member;
       *status = member.Start(terms);
       *other = member.rank != 0;
-      if (*other && status->ok()) Serve(member);
+      if (*other && status->ok()) Serve(member, terms.keep_freed);
       ranks_ = member.ranks;
       if (*other || !status->ok()) {
         member.End();
@@ -566,10 +568,12 @@ class Rank0 final : public RanksDevice {
   }
 
   // The thread of MPI on another rank.
-  static void Serve(Member& member) {
+  static void Serve(Member& member, std::chrono::milliseconds keep_freed) {
+    if (keep_freed.count() > 0) KeepFreedMemory();
+    const auto idle = [keep_freed] { ReleaseFreedLarge(keep_freed); };
     Session session(PETSC_COMM_WORLD, member.ranks[Z(member.rank)].threads);
     for (bool over = false; !over;) {
-      const Order order = AwaitOrder(PETSC_COMM_WORLD);
+      const Order order = AwaitOrder(PETSC_COMM_WORLD, idle);
       over = order.what == Order::What::kEnd;
       static_cast<void>(session.Do(order, nullptr));  // rank 0 has the same
     }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <type_traits>
 
 #include "kernels/mpi/petsc.h"
@@ -83,8 +84,9 @@ void Unpack(const Order& order, Options& options) {
   });
 }
 
-// Rank 0 tells; the others wait for what is told, without burning a core meanwhile.
+// Rank 0 tells; the others wait for what is told, without burning a core meanwhile, and call idle()
+// about once a second.
 void TellOrder(MPI_Comm comm, Order order);
-Order AwaitOrder(MPI_Comm comm);
+Order AwaitOrder(MPI_Comm comm, const std::function<void()>& idle);
 
 }  // namespace spaid::kernels::mpi

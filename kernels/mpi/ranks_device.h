@@ -8,6 +8,7 @@
 //   auto solved = joined->device->Solve(**a_there, nullptr, b, x0, options, context);
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -166,6 +167,8 @@ class RanksDevice {
 struct JoinTerms {
   std::string program;  // version and options, which must be the same on all ranks
   int threads = 0;      // of a rank; 0: its share of the cores that it may use
+  // For so long other ranks than 0 keep what was freed (kernels/base/memory.h); 0: they do not.
+  std::chrono::milliseconds keep_freed{0};
   // Told once, on a thread of its own, that a rank has died or is silent, in one sentence, which is
   // empty where rank 0 tells it for all. It ends the program: nothing over the ranks will end any
   // more.

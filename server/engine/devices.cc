@@ -113,7 +113,7 @@ absl::StatusOr<DeviceChoice> ChooseDevices(const std::string& flag,
 }
 
 absl::StatusOr<JoinedRanks> JoinRanks(const std::string& flag, const std::string& program,
-                                      int threads) {
+                                      int threads, std::chrono::milliseconds keep_freed) {
   RETURN_IF_ERROR(CheckDevicesFlag(flag));
   const std::vector<std::string> names = Names(flag);
   JoinedRanks joined;
@@ -133,7 +133,8 @@ absl::StatusOr<JoinedRanks> JoinRanks(const std::string& flag, const std::string
     }
     std::_Exit(1);
   };
-  auto ranks = (*library)->join({.program = program, .threads = threads, .lost = lost});
+  auto ranks = (*library)->join(
+      {.program = program, .threads = threads, .keep_freed = keep_freed, .lost = lost});
   if (!ranks.ok()) return failed(ranks.status());
   if (ranks->device == nullptr) {
     joined.exit_code = ranks->exit_code;

@@ -5,6 +5,7 @@
 //   ... Backend backend(..., *opened.engine, ...) ...
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -46,11 +47,12 @@ struct JoinedRanks {
   std::optional<int> exit_code;                  // this is not rank 0, and its work is done
 };
 // Joins the other processes where `flag` names mpi. `program`: version and options, the same on all
-// ranks. `threads`: of one rank; 0: its share of its host's cores. Where a rank dies later, or is
+// ranks. `threads`: of one rank; 0: its share of its host's cores. `keep_freed`:
+// JoinTerms'. Where a rank dies later, or is
 // silent, this process ends with status 1 and one sentence. Errors: CheckDevicesFlag's;
 // UNAVAILABLE/RANKS_UNAVAILABLE, INVALID_ARGUMENT/OPTIONS_DIFFER.
 absl::StatusOr<JoinedRanks> JoinRanks(const std::string& flag, const std::string& program,
-                                      int threads);
+                                      int threads, std::chrono::milliseconds keep_freed);
 
 struct OpenedEngine {
   std::unique_ptr<kernels::Engine> engine;

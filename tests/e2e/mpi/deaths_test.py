@@ -21,7 +21,8 @@ class Death:
         super().setUp()
         self.daemon = self.start_to_fail(RANKS)
 
-    def kill(self, client=None):
+    def kill(self, client=None, daemon=None):
+        self.daemon = daemon or self.daemon
         pids = self.daemon.pids()
         self.assertEqual(sorted(pids), list(range(RANKS)))
         others = set(self.daemon.processes()) - {self.daemon.process.pid}
@@ -51,6 +52,22 @@ class Death:
         m = self.ctl(self.daemon, 'build', matrix, '--engine=static-spai')['preconditioner']
         self.ctl(self.daemon, 'solve', matrix, f'--preconditioner={m}', '--method=gmres')
         self.kill()
+
+    def test_while_a_matrix_comes(self):
+        daemon = self.start_to_fail(RANKS, '--devices=cpu,mpi', '--max-matrix-bytes=1000000')
+        call, grpc = self.half_an_upload(daemon, 100_000, 40)
+        daemon.wait(lambda: self.there(daemon, f'mpi:{RANKS}') > 0, 'has a part of the matrix', job.LIMIT)
+        self.kill(daemon=daemon)
+        with self.assertRaises(grpc.RpcError) as told:
+            for _ in call:
+                pass
+        self.assertEqual(told.exception.code(), grpc.StatusCode.UNAVAILABLE)
+
+    def test_in_a_plan(self):
+        matrix = self.file('slow', matrices.slow_to_build())
+        client = self.begin(self.daemon, 'build', matrix, '--engine=static-spai', '--pattern-power=3')
+        self.running(self.daemon, 'plan')
+        self.kill(client)
 
     def test_in_a_build(self):
         matrix = self.file('slow', matrices.slow_to_build())

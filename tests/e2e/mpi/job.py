@@ -24,6 +24,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import unittest
 import uuid
@@ -171,6 +172,61 @@ class TestCase(unittest.TestCase):
         path = self.folder / f'{name}.mtx'
         return path if path.exists() else matrices.write(path, *matrix)
 
+    # --- a client of the bare protocol
+
+    def bare_protocol(self):
+        """grpc, numpy, and the modules of the wire contract that an upload takes; skips where there are none.
+
+        SPAID_PROTOS, SPAID_PROTOC, SPAID_GRPC_PLUGIN: what they are made of.
+        """
+        if 'SPAID_GRPC_PLUGIN' not in os.environ:
+            self.skipTest('no grpc_python_plugin (Debian: protobuf-compiler-grpc)')
+        try:
+            import grpc
+            import numpy
+        except ImportError as missing:
+            self.skipTest(f'{missing} (Debian: python3-grpcio python3-numpy)')
+        sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
+        import stubs
+        folder = self.folder / 'stubs'
+        folder.mkdir()
+        stubs.generate(os.environ['SPAID_PROTOS'], os.environ['SPAID_PROTOC'], os.environ['SPAID_GRPC_PLUGIN'],
+                       str(folder))
+        sys.path.insert(0, str(folder))
+        from spaid.v1 import arrays_pb2, matrix_pb2, matrix_pb2_grpc
+        return grpc, numpy, arrays_pb2, matrix_pb2, matrix_pb2_grpc
+
+    def half_an_upload(self, daemon, n, width):
+        """Sends half of the indices of a matrix of n rows with `width` entries each, and keeps the call open.
+
+        (the call, the type of its errors).
+        """
+        grpc, numpy, arrays_pb2, matrix_pb2, matrix_pb2_grpc = self.bare_protocol()
+        pointers = numpy.arange(n + 1, dtype=numpy.int64) * width
+        indices = (numpy.arange(n)[:, None] + numpy.arange(width) * (n // width)) % n
+        indices = numpy.sort(indices, axis=1).astype(numpy.int32).ravel()
+        over = threading.Event()
+        self.addCleanup(over.set)
+        sent = threading.Event()
+
+        def messages():
+            yield matrix_pb2.UploadMatrixRequest(header=matrix_pb2.MatrixHeader(
+                n=n, nnz=len(indices), layout=arrays_pb2.LAYOUT_CSR, value_type=arrays_pb2.VALUE_TYPE_FLOAT64))
+            for kind, array in ((arrays_pb2.ARRAY_KIND_POINTERS, pointers),
+                                (arrays_pb2.ARRAY_KIND_INDICES, indices[:len(indices) // 2])):
+                piece = (1 << 20) // array.itemsize
+                for first in range(0, len(array), piece):
+                    yield matrix_pb2.UploadMatrixRequest(chunk=arrays_pb2.ArrayChunk(
+                        array=kind, offset=first, data=array[first:first + piece].tobytes()))
+            sent.set()
+            over.wait(LIMIT)
+
+        channel = grpc.insecure_channel(daemon.address)
+        self.addCleanup(channel.close)
+        call = matrix_pb2_grpc.MatrixServiceStub(channel).UploadMatrix(messages())
+        self.assertTrue(sent.wait(LIMIT))
+        return call, grpc
+
     # --- spaidctl
 
     def begin(self, daemon, *words, **more):
@@ -194,6 +250,11 @@ class TestCase(unittest.TestCase):
 
     def ctl(self, daemon, *words, status=0):
         return self.finish(self.begin(daemon, *words), status)
+
+    def there(self, daemon, device):
+        """Bytes of what lies on a device."""
+        info = self.ctl(daemon, 'info')
+        return next(d for d in info['devices'] if d['name'] == device)['memory_used_bytes']
 
     def running(self, daemon, stage, name=None):
         """Waits until a job (`name`, or any) is at work in `stage`; its name."""

@@ -1,13 +1,11 @@
 """Matrices that are too large for rank 0 lie over the ranks alone: they come piece by piece, are built for
 and solved there, and what ranks do not do with them is refused.
 
-SPAID_RANKS: how many. SPAID_PROTOS, SPAID_PROTOC, SPAID_GRPC_PLUGIN: for a client of the bare protocol.
+SPAID_RANKS: how many.
 """
 
 import os
 import pathlib
-import sys
-import tempfile
 
 import job
 import matrices
@@ -69,7 +67,7 @@ class Spread(job.TestCase):
         for figure in theirs:
             if figure != 'findings':
                 self.assertEqual(mine[figure], theirs[figure], figure)
-        self.assertGreaterEqual(self.there(), 24 * told['nnz'])
+        self.assertGreaterEqual(self.there(self.daemon, DEVICE), 24 * told['nnz'])
         handle = told['name']
         built = self.ctl(self.daemon, 'build', handle, '--engine=fsai')
         self.assertEqual(built['device'], DEVICE)
@@ -78,15 +76,11 @@ class Spread(job.TestCase):
         self.assertEqual([rhs['outcome'] for rhs in again['rhs']], ['CONVERGED'] * 2)
         self.ctl(self.daemon, 'preconditioners', built['preconditioner'], '--delete')
         self.ctl(self.daemon, 'matrices', handle, '--delete')
-        self.daemon.wait(lambda: self.there() == 0, 'frees what lay over the ranks')
+        self.daemon.wait(lambda: self.there(self.daemon, DEVICE) == 0, 'frees what lay over the ranks')
 
     def vectors(self, n, count):
         columns = [[1.0 + (i * (k + 3)) % 7 for i in range(n)] for k in range(count)]
         return matrices.write_vectors(self.folder / f'b{count}.mtx', columns)
-
-    def there(self):
-        info = self.ctl(self.daemon, 'info')
-        return next(d for d in info['devices'] if d['name'] == DEVICE)['memory_used_bytes']
 
     def test_what_ranks_do_not_do_is_refused(self):
         path = self.file('permuted', matrices.permuted(side=40))
@@ -119,18 +113,7 @@ class Memory(job.TestCase):
     """Rank 0 holds its share, and little more, while a matrix comes."""
 
     def test_rank_0_never_holds_it(self):
-        try:
-            import grpc
-            import numpy
-        except ImportError as missing:
-            self.skipTest(f'{missing} (Debian: python3-grpcio python3-numpy)')
-        sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
-        import stubs
-        with tempfile.TemporaryDirectory() as folder:
-            stubs.generate(os.environ['SPAID_PROTOS'], os.environ['SPAID_PROTOC'],
-                           os.environ['SPAID_GRPC_PLUGIN'], folder)
-            sys.path.insert(0, folder)
-            from spaid.v1 import arrays_pb2, matrix_pb2, matrix_pb2_grpc
+        grpc, numpy, arrays_pb2, matrix_pb2, matrix_pb2_grpc = self.bare_protocol()
         n, half = 400_000, 25
         offsets = numpy.arange(-half, half + 1)
         columns = numpy.arange(n)[:, None] + offsets

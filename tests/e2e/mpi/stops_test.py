@@ -93,6 +93,22 @@ class Left(Stops):
         self.leave('solve', 'solve', self.chain, *ENDLESS)
 
 
+class LeftWhileAMatrixComes(Stops):
+    flags = ['--devices=cpu,mpi', '--max-matrix-bytes=2000000']
+
+    def test_its_part_goes(self):
+        device = f'mpi:{RANKS}'
+        call, grpc = self.half_an_upload(self.daemon, 100_000, 40)
+        self.daemon.wait(lambda: self.there(self.daemon, device) > 0, 'has a part of the matrix', job.LIMIT)
+        start = time.monotonic()
+        call.cancel()
+        self.daemon.wait(lambda: self.there(self.daemon, device) == 0, 'freed the part', job.LIMIT)
+        self.assert_soon(start, 'left while a matrix comes')
+        told = self.ctl(self.daemon, 'solve', self.file('irregular', matrices.irregular()), '--engine=static-spai',
+                        '--method=gmres')
+        self.assertEqual(told['outcome'], 'CONVERGED')
+
+
 class Limited(Stops):
 
     def test_a_build_is_out_of_time(self):

@@ -110,7 +110,7 @@ TEST(DevicesTest, RanksBringTheCpuAlong) {
     EXPECT_EQ(ReasonOf(CheckDevicesFlag(flag)), "BAD_FLAG") << flag;
   }
   EXPECT_NE(CheckDevicesFlag("mpi,mpi").message().find("mpi is named twice"), std::string::npos);
-  const auto none = JoinRanks("cpu", "spaid", 1);
+  const auto none = JoinRanks("cpu", "spaid", 1, {});
   ASSERT_TRUE(none.ok()) << none.status();
   EXPECT_EQ(none->device, nullptr);
   EXPECT_FALSE(none->exit_code.has_value());
