@@ -345,8 +345,12 @@ class DevicesEngine final : public Engine {
     }
     const auto* m_there = dynamic_cast<const SpreadOperator*>(placed.get());
     if (m != nullptr && m_there == nullptr) return NotOurs();
+    SolveOptions options = c.options;
+    if (options.null_space != nullptr && !options.null_space->IsOf(c.a)) {
+      options.null_space = nullptr;
+    }
     auto solved = ranks_->Solve(a->over(), m_there != nullptr ? &m_there->over() : nullptr, c.b,
-                                c.x0, c.options, context);
+                                c.x0, options, context);
     if (solved.ok()) {
       solved->solve_ms = MsSince(start) - placing_ms;
       Tell(m, {Storage::kFp64, "fp64: ranks store it so"}, &*solved);
@@ -538,7 +542,6 @@ std::string_view HostAlone(const SolveOptions& options, MForm form) {
 }
 
 std::string_view NotOverRanks(const SolveOptions& options, MForm form) {
-  if (options.null_space != nullptr) return "several processes project out no null space";
   switch (options.method) {
     case Method::kMinres:
     case Method::kIdr:
@@ -559,7 +562,8 @@ int64_t SolveRanksBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, const SolveOpti
   // A by columns, as it comes, and by rows, which a transpose makes; M by rows, from pieces on
   // their way. PETSc's own methods take a dozen vectors, GMRES two and those of its basis.
   const int64_t basis = options.method == Method::kGmres ? options.restart + 4 : 12;
-  return 4 * nnz_a * kEntry + 4 * nnz_m * kEntry + (basis + 8) * n * kVector;
+  const int64_t null_space = options.null_space != nullptr ? options.null_space->bytes() : 0;
+  return 4 * nnz_a * kEntry + 4 * nnz_m * kEntry + (basis + 8) * n * kVector + null_space;
 }
 
 Status NotOurs() {

@@ -250,6 +250,8 @@ std::shared_ptr<const NullSpace> ScaledNullSpace(const NullSpace& space, const S
                                      /*left_is_right=*/false, space.what());
 }
 
+bool Reach::IsRounding(double left) const { return unreachable > 0 && left <= kRounding * norm; }
+
 bool Reach::Beyond(const SolveOptions& options) const {
   return unreachable > std::max(Target(options), kRounding * norm);
 }
@@ -267,7 +269,7 @@ Reach SplitRhs(const NullSpace& space, std::span<const double> b, Team* team) {
   reach.b.assign(b.begin(), b.end());
   reach.unreachable = space.RemoveLeft(reach.b, team);
   space.RemoveLeft(reach.b, team);
-  if (reach.unreachable > 0 && team->Norm(reach.b) <= kRounding * reach.norm) {
+  if (reach.IsRounding(team->Norm(reach.b))) {
     std::fill(reach.b.begin(), reach.b.end(), 0.0);
     reach.unreachable = reach.norm;
   }
@@ -282,9 +284,13 @@ void TellOfWhole(const LinearOperator& a, const NullSpace& space, std::span<cons
   Array<double> r(x.size());
   a.Apply(x, r, team->threads());
   for (size_t i = 0; i < r.size(); ++i) r[i] = b[i] - r[i];
+  TellOfWhole(reach, team->Norm(r), options, out);
+}
+
+void TellOfWhole(const Reach& reach, double residual, const SolveOptions& options, RhsResult* out) {
   const double of_reached = out->true_relative_residual;
   const bool reached = out->outcome == Outcome::kConverged;
-  out->true_residual = team->Norm(r);
+  out->true_residual = residual;
   out->true_relative_residual = reach.norm > 0 ? out->true_residual / reach.norm : 0;
   out->unreachable = reach.norm > 0 ? reach.unreachable / reach.norm : 0;
   out->beyond_reach = reach.Beyond(options);

@@ -97,6 +97,8 @@ struct Reach {
   double Target(const SolveOptions& options) const {
     return std::max(options.rtol * norm, options.atol);
   }
+  // A norm that b has without its part along the left null vectors is rounding alone.
+  bool IsRounding(double left) const;
   // No x meets the tolerance, and that is not for rounding of b alone.
   bool Beyond(const SolveOptions& options) const;
   // The bound on the residual of the part that is reached, whose norm is `b_norm`: together with
@@ -112,5 +114,7 @@ Reach SplitRhs(const NullSpace& space, std::span<const double> b, krylov::Team* 
 void TellOfWhole(const LinearOperator& a, const NullSpace& space, std::span<const double> b,
                  const Reach& reach, const SolveOptions& options, krylov::Team* team,
                  std::span<double> x, RhsResult* out);
+// The same where x is without those components already, and `residual` is ‖b − A x‖.
+void TellOfWhole(const Reach& reach, double residual, const SolveOptions& options, RhsResult* out);
 
 }  // namespace spaid::kernels

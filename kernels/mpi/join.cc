@@ -479,9 +479,11 @@ class Rank0 final : public RanksDevice {
     root.context = context;
     root.b = b;
     root.x0 = x0;
+    root.null_space = options.null_space;
     Order order{.what = Order::What::kSolve,
                 .flag = !x0.empty(),
                 .keep_history = options.keep_history,
+                .null_space = options.null_space != nullptr,
                 .count = static_cast<int32_t>(std::ssize(b) / n),
                 .nnz_m = m != nullptr ? Of(*m).nnz() * (Of(*m).factor ? 2 : 1) : 0,
                 .a = Of(a).number,

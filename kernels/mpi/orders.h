@@ -37,6 +37,7 @@ struct Order {
   bool factor = false;             // kSpread: it is G of M = GᵀG
   bool adaptive = false;           // kFsai
   bool keep_history = false;       // kSolve
+  bool null_space = false;         // kSolve: with one
   int32_t count = 1;               // kSolve: right-hand sides; kPetsc: near-null vectors
   int64_t nnz_m = 0;               // kSolve
   int64_t made = 0;                // the number of what is made; kFree: of what goes

@@ -344,8 +344,10 @@ Status Session::Solve(const Order& order, AtRoot* root) {
     if (root != nullptr) root->solved.x.resize(root->b.size());
     return {};
   });
+  std::optional<SpreadNullSpace> space;
+  if (order.null_space) space.emplace(a, root != nullptr ? root->null_space : nullptr);
   for (int64_t rhs = 0; rhs < order.count && status.ok(); ++rhs) {
-    status = SolveOne(a, m, options, order.flag, rhs, root);
+    status = SolveOne(a, m, space ? &*space : nullptr, options, order.flag, rhs, root);
   }
   if (root != nullptr && status.ok()) {
     SolveFigures& figures = root->solved.figures;
@@ -357,8 +359,8 @@ Status Session::Solve(const Order& order, AtRoot* root) {
   return status;
 }
 
-Status Session::SolveOne(const SpreadMatrix& a, Mat m, const SolveOptions& options, bool guess,
-                         int64_t rhs, AtRoot* root) {
+Status Session::SolveOne(const SpreadMatrix& a, Mat m, const SpreadNullSpace* space,
+                         const SolveOptions& options, bool guess, int64_t rhs, AtRoot* root) {
   const Shares shares(a);
   const auto start = Clock::now();
   std::vector<double> b(Z(a.own().size())), x(b.size());
@@ -369,7 +371,7 @@ Status Session::SolveOne(const SpreadMatrix& a, Mat m, const SolveOptions& optio
   Context context = ContextOf(root);
   std::optional<OneOfMany> told;
   if (context.progress != nullptr) context.progress = &told.emplace(context.progress, rhs);
-  auto result = SolveSpread(a, m, b, x, options, context);
+  auto result = SolveSpread(a, m, b, x, options, context, space);
   if (!result.ok()) return result.status();
   const double solved_ms = MsSince(start);
   shares.Gather(comm_, x, root != nullptr ? root->solved.x.data() + first : nullptr);

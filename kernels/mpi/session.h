@@ -18,6 +18,7 @@
 #include "kernels/mpi/ranks_device.h"
 #include "kernels/mpi/spread_input.h"
 #include "kernels/mpi/spread_matrix.h"
+#include "kernels/mpi/spread_null_space.h"
 #include "kernels/mpi/spread_pattern.h"
 #include "kernels/sparse/diagnosis.h"
 
@@ -25,20 +26,21 @@ namespace spaid::kernels::mpi {
 
 // An order's arguments and results that rank 0 alone has; what an order does not read stays empty.
 struct AtRoot {
-  Context context;                       // stop and progress are read
-  const CscView* matrix = nullptr;       // kSpread
-  const PatternView* pattern = nullptr;  // kPlan, kGrow, kFsai
-  std::span<const int64_t> pointers;     // kBegin
-  std::span<const int32_t> indices;      // kIndices
-  std::span<const double> values;        // kValues
-  std::span<const double> b, x0;         // kSolve
-  std::span<const double> near_null;     // kPetsc: n x count
-  int64_t bytes = 0;                     // of what was made, on all ranks
-  int64_t nnz = 0;                       // of what was made
-  Diagnosis diagnosis;                   // kArrived
-  DynamicSpaiQuality growth;             // kGrow
-  RanksDevice::Built built;              // kBuild, kFsai, kPetsc: all but `there`
-  SolveResult solved;                    // kSolve
+  Context context;                        // stop and progress are read
+  const CscView* matrix = nullptr;        // kSpread
+  const PatternView* pattern = nullptr;   // kPlan, kGrow, kFsai
+  std::span<const int64_t> pointers;      // kBegin
+  std::span<const int32_t> indices;       // kIndices
+  std::span<const double> values;         // kValues
+  std::span<const double> b, x0;          // kSolve
+  std::span<const double> near_null;      // kPetsc: n x count
+  const NullSpace* null_space = nullptr;  // kSolve
+  int64_t bytes = 0;                      // of what was made, on all ranks
+  int64_t nnz = 0;                        // of what was made
+  Diagnosis diagnosis;                    // kArrived
+  DynamicSpaiQuality growth;              // kGrow
+  RanksDevice::Built built;               // kBuild, kFsai, kPetsc: all but `there`
+  SolveResult solved;                     // kSolve
 };
 
 // One for each process. Not thread-safe: collective, as all here, on the one thread that MPI has.
@@ -80,8 +82,8 @@ class Session {
   Status TakePiece(const Order& order, AtRoot* root);
   Status Arrived(const Order& order, AtRoot* root);
   Status Solve(const Order& order, AtRoot* root);
-  Status SolveOne(const SpreadMatrix& a, Mat m, const SolveOptions& options, bool guess,
-                  int64_t rhs, AtRoot* root);
+  Status SolveOne(const SpreadMatrix& a, Mat m, const SpreadNullSpace* space,
+                  const SolveOptions& options, bool guess, int64_t rhs, AtRoot* root);
   // Keeps what was made under the order's number, and tells rank 0 its bytes, of all ranks.
   void Keep(const Order& order, Held held, int64_t bytes, int64_t nnz, AtRoot* root);
   Context ContextOf(const AtRoot* root) const;

@@ -29,10 +29,6 @@ Status CheckSpread(const SpreadMatrix& a, Mat m, std::span<const double> b,
     return invalid("METHOD_NOT_SPREAD",
                    "several ranks solve by CG, BiCGSTAB and GMRES; choose one of them", "method");
   }
-  if (options.null_space != nullptr) {
-    return invalid("NULL_SPACE_NOT_SPREAD",
-                   "several ranks project out no null space; solve on one machine", "null_space");
-  }
   if (Status status = CheckSolveOptions(options); !status.ok()) return status;
   const IndexRange own = a.own();
   if (std::ssize(b) != own.size() || std::ssize(x) != own.size()) {
@@ -84,6 +80,14 @@ double NormOf(Vec v, NormType type = NORM_2) {
   return norm;
 }
 
+// ‖b − A x‖.
+double ResidualNorm(const SpreadMatrix& a, Vec b, Vec x) {
+  const VecOwner residual = MakeVector(a);
+  Must(MatMult(a.rows.get(), x, residual.get()));
+  Must(VecAYPX(residual.get(), -1, b));
+  return NormOf(residual.get());
+}
+
 // Squares of b must neither overflow nor underflow: beyond these, b and the guess are scaled by a
 // power of two.
 constexpr double kLargest = 1e100, kSmallest = 1e-100;
@@ -104,10 +108,12 @@ bool Scale(Vec v, int exponent) {
 // all ranks, as they follow from norms, which PETSc sums for all, and from agreed stops.
 class SpreadRun final : public krylov::Judge {
  public:
-  SpreadRun(const SpreadMatrix& a, Mat m, Vec b, Vec x, const StopToken& stop, StopSource& agreed,
-            const krylov::Terms& terms, RhsResult* out)
+  // `op`: A, or what stands for it.
+  SpreadRun(const SpreadMatrix& a, Mat op, Mat m, Vec b, Vec x, const StopToken& stop,
+            StopSource& agreed, const krylov::Terms& terms, RhsResult* out)
       : Judge(terms, out),
         a_(a),
+        op_(op),
         m_(m),
         b_(b),
         x_(x),
@@ -132,7 +138,7 @@ class SpreadRun final : public krylov::Judge {
 
   // ‖b − A x‖, also when the solve is over.
   double TrueResidual() {
-    Must(MatMult(a_.rows.get(), x_, residual_.get()));
+    Must(MatMult(op_, x_, residual_.get()));
     Must(VecAYPX(residual_.get(), -1, b_));
     return NormOf(residual_.get());
   }
@@ -142,7 +148,7 @@ class SpreadRun final : public krylov::Judge {
     KSP made = nullptr;
     Must(KSPCreate(a_.comm, &made));
     KspOwner ksp(made);
-    Must(KSPSetOperators(made, a_.rows.get(), m_ != nullptr ? m_ : a_.rows.get()));
+    Must(KSPSetOperators(made, op_, m_ != nullptr ? m_ : op_));
     PC pc = nullptr;
     Must(KSPGetPC(made, &pc));
     Must(PCSetType(pc, m_ != nullptr ? PCMAT : PCNONE));
@@ -263,7 +269,7 @@ class SpreadRun final : public krylov::Judge {
   void UseGuess() override { Must(VecCopy(guess_.get(), x_)); }
 
   const SpreadMatrix& a_;
-  const Mat m_;
+  const Mat op_, m_;
   const Vec b_, x_;
   const StopToken stop_;
   StopSource& agreed_;
@@ -279,35 +285,65 @@ class SpreadRun final : public krylov::Judge {
 
 Result<RhsResult> SolveSpread(const SpreadMatrix& a, Mat m, std::span<const double> b,
                               std::span<double> x, const SolveOptions& options,
-                              const Context& context) {
+                              const Context& context, const SpreadNullSpace* space) {
   if (Status s = Agree(a.comm, CheckSpread(a, m, b, x, options)); !s.ok()) return s;
   if (Status s = AgreeOptions(a.comm, options, m != nullptr); !s.ok()) return s;
   RhsResult result;
   const VecOwner rhs = MakeVector(a, b), solution = MakeVector(a, x);
-  const double largest = NormOf(rhs.get(), NORM_INFINITY);
-  if (largest == 0) {
-    std::ranges::fill(x, 0.0);
+  const auto is_zero = [&] {
+    Must(VecSet(solution.get(), 0));
     result.outcome = Outcome::kConverged;
     result.detail = "the right-hand side is zero, so is the solution";
     if (options.keep_history) result.history.push_back({});
     if (context.progress != nullptr) context.progress->OnResidual({});
+  };
+  const double largest = NormOf(rhs.get(), NORM_INFINITY);
+  if (largest == 0) {
+    is_zero();
+    std::ranges::fill(x, 0.0);
     return result;
   }
   const int exponent = largest < kLargest && largest > kSmallest ? 0 : -std::ilogb(largest);
   Scale(rhs.get(), exponent);
   Scale(solution.get(), exponent);  // where that overflows, the guess's residual says so
+  SolveOptions scaled = options;
+  scaled.atol = std::ldexp(options.atol, exponent);
+  // Of a singular A: what it reaches of b, and A and M without what is along its null space.
+  VecOwner whole;
+  Reach reach;
+  MatOwner projected, projected_m;
+  if (space != nullptr) {
+    whole = MakeVector(a);
+    Must(VecCopy(rhs.get(), whole.get()));
+    reach = space->Split(rhs.get());
+    space->RemoveRight(solution.get());
+    projected = space->Projected(a.rows.get());
+    if (m != nullptr) projected_m = space->ProjectedM(m);
+  }
   const double b_norm = NormOf(rhs.get());
   StopSource agreed;  // the only one that decisions follow
   Context inner = context;
   inner.stop = agreed.token();
-  const krylov::Terms terms{
-      .b_norm = b_norm,
-      .target = std::max(options.rtol * b_norm, std::ldexp(options.atol, exponent)),
-      .options = &options,
-      .context = &inner};
-  SpreadRun run(a, m, rhs.get(), solution.get(), context.stop, agreed, terms, &result);
-  run.Solve();
-  run.Conclude();
+  const krylov::Terms terms{.b_norm = b_norm,
+                            .target = space != nullptr
+                                          ? reach.TargetOfReached(scaled, b_norm)
+                                          : std::max(scaled.rtol * b_norm, scaled.atol),
+                            .options = &options,
+                            .context = &inner};
+  SpreadRun run(a, space != nullptr ? projected.get() : a.rows.get(),
+                space != nullptr ? projected_m.get() : m, rhs.get(), solution.get(), context.stop,
+                agreed, terms, &result);
+  if (b_norm == 0) {
+    is_zero();
+  } else {
+    run.Solve();
+    run.Conclude();
+  }
+  if (space != nullptr) {
+    space->RemoveRight(solution.get());
+    space->RemoveRight(solution.get());
+    TellOfWhole(reach, ResidualNorm(a, whole.get(), solution.get()), scaled, &result);
+  }
   if (exponent != 0) {
     if (!Scale(solution.get(), -exponent)) {
       result.outcome = Outcome::kNonFinite;
@@ -318,16 +354,17 @@ Result<RhsResult> SolveSpread(const SpreadMatrix& a, Mat m, std::span<const doub
     const VecOwner unscaled = MakeVector(a);
     Must(VecCopy(solution.get(), unscaled.get()));
     Scale(solution.get(), exponent);
-    const double norm = run.TrueResidual();
+    const double norm = ResidualNorm(a, space != nullptr ? whole.get() : rhs.get(), solution.get());
     Must(VecCopy(unscaled.get(), solution.get()));
-    if (result.outcome == Outcome::kConverged && !(norm <= terms.target)) {
+    const double target = space != nullptr ? reach.Target(scaled) : terms.target;
+    if (result.outcome == Outcome::kConverged && !(norm <= target)) {
       result.outcome = Outcome::kStagnated;
       result.detail =
           "the solution holds numbers under the range of fp64, whose rounding is larger than the "
           "tolerance; rescale the right-hand side, or A";
     }
     result.true_residual = std::ldexp(norm, -exponent);
-    result.true_relative_residual = norm / b_norm;
+    result.true_relative_residual = norm / (space != nullptr ? reach.norm : b_norm);
   }
   const PetscScalar* from = nullptr;
   Must(VecGetArrayRead(solution.get(), &from));

@@ -140,12 +140,16 @@ absl::Status EngineAdapter::AdmitSolve(const Matrix& a, int64_t nnz_m, int64_t n
 absl::StatusOr<std::shared_ptr<const kernels::NullSpace>> EngineAdapter::FindNullSpace(
     const Matrix& a, const kernels::NullSpaceRequest& request) const {
   if (a.over != nullptr) {
-    const bool wanted = request.choice == kernels::NullSpaceChoice::kAuto
-                            ? a.diagnosis.constants_in_null_space
-                            : request.choice != kernels::NullSpaceChoice::kNone;
-    if (!wanted) return std::shared_ptr<const kernels::NullSpace>();
-    return MatrixOverRanks("several processes project out no null space; ask for none")
-        .Field("header.null_space");
+    // Constants that the diagnosis has found need no look at A; others do.
+    const bool looks = request.choice == kernels::NullSpaceChoice::kGiven ||
+                       (request.choice == kernels::NullSpaceChoice::kConstants &&
+                        !a.diagnosis.constants_in_null_space);
+    if (looks) {
+      return MatrixOverRanks(
+                 "whether vectors are in its null space is not looked at there; ask for constants "
+                 "where the diagnosis has them, or none")
+          .Field("header.null_space");
+    }
   }
   auto space = kernels::MakeNullSpace(a.csc(), a.diagnosis, request);
   if (!space.ok()) return ToAbsl(space.status());

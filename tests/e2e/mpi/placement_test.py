@@ -68,10 +68,6 @@ class OnlyRanks(job.TestCase):
                         '--m-precision=fp32')
         self.assertEqual((told['outcome'], told['m_precision']), ('CONVERGED', 'fp32'))
         self.assert_cpu(told, '^cpu: several processes store M in fp64 alone$')
-        told = self.ctl(self.daemon, 'solve', 'gallery:neumann:8', '--engine=none', '--method=cg',
-                        '--rhs=random')
-        self.assertEqual(told['outcome'], 'CONVERGED')
-        self.assert_cpu(told, '^cpu: several processes project out no null space$')
 
     def test_estimates_tell_it_before(self):
         told = self.ctl(self.daemon, 'estimate', self.general, '--engine=static-spai')

@@ -158,6 +158,20 @@ class Results(job.TestCase):
         told = self.solve_on_both(path, there, here, '--method=gmres', '--rhs=random', '--rhs-count=3')
         self.assertEqual(len(told['rhs']), 3)
 
+    def test_a_singular_matrix(self):
+        """Constants are projected out, of b, too, where that has a part that no x reaches."""
+        for rhs in ('random', 'ones'):
+            told = {}
+            for daemon in (self.daemon, self.plain):
+                told[daemon] = self.ctl(daemon, 'solve', 'gallery:neumann:10', '--engine=none', '--method=cg',
+                                        f'--rhs={rhs}', status=0 if rhs == 'random' else 3)
+            one, other = told[self.daemon], told[self.plain]
+            self.assertEqual((one['device'], other['device']), (DEVICE, 'cpu'))
+            for key in ('outcome', 'null_space'):
+                self.assertEqual(one[key], other[key])
+            self.assertAlmostEqual(one['rhs'][0]['unreachable'], other['rhs'][0]['unreachable'], delta=1e-12)
+            self.assertLessEqual(abs(one['iterations'] - other['iterations']), 2)
+
     def test_an_initial_guess(self):
         path = self.file('permuted', MATRICES['permuted'])
         there, here = self.both(path)

@@ -56,6 +56,18 @@ class Spread(job.TestCase):
         self.assert_solves(general, '--engine=dynamic-spai', '--method=gmres', engine='dynamic-spai')
         self.assert_solves(spd, '--engine=afsai', '--method=cg', engine='afsai')
 
+    def test_constants_of_a_singular_matrix_are_projected_out(self):
+        n, entries = matrices.laplacian(side=40)
+        degrees = [0.0] * n
+        for (i, j), value in entries.items():
+            degrees[i] -= value if i != j else 0.0
+        entries.update({(i, i): degrees[i] for i in range(n)})
+        path = self.file('neumann', (n, entries))
+        for engine in ('none', 'static-spai', 'boomeramg'):
+            told = self.ctl(self.daemon, 'solve', path, f'--engine={engine}', '--rhs=random', '--method=bicgstab')
+            self.assertEqual((told['outcome'], told['device'], told['null_space']),
+                             ('CONVERGED', DEVICE, 'constants'), told)
+
     def test_is_told_of_and_freed(self):
         path = self.file('permuted', matrices.permuted(side=40))
         told = self.ctl(self.daemon, 'upload', path)
