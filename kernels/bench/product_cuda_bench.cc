@@ -8,11 +8,13 @@
 #include <memory>
 #include <numbers>
 #include <string>
+#include <vector>
 
 #include "kernels/base/cuda/variants_tuning.h"
 #include "kernels/bench/cuda/yardsticks.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/operators.h"
 
@@ -21,13 +23,11 @@ namespace {
 
 constexpr int kProducts = 51;
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
+struct Multiplied : Problem {
   bool of_m;  // M of static SPAI with A's pattern, in place of A
 };
 
-constexpr Problem kProblems[] = {
+const Multiplied kProblems[] = {
     {"P7_37", [] { return ConvectionDiffusion(37, 0); }, false},
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }, false},
     {"P7_128_M", [] { return ConvectionDiffusion(128, 0); }, true},
@@ -37,6 +37,8 @@ constexpr Problem kProblems[] = {
     {"E80_60_symmetric", [] { return Symmetrized(Elasticity(60)); }, false},
     {"E80_60_M", [] { return Elasticity(60); }, true},
     {"E80_40_permuted", [] { return PermuteNodes(Elasticity(40), 3, 1 << 14); }, false},
+    {"P7_128_scattered", [] { return Scattered(ConvectionDiffusion(128, 0), 1); }, false},
+    {"E80_40_scattered", [] { return Scattered(Elasticity(40), 3); }, false},
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, false},
     {"aniso_1640_M", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, true},
     {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }, false},
@@ -46,13 +48,13 @@ constexpr Problem kProblems[] = {
 };
 
 // The matrix of the benchmark before is kept: those of one matrix follow one another.
-const CscMatrix& Get(const Problem& problem) {
-  static CscMatrix (*made)() = nullptr;
+const CscMatrix& Kept(const Multiplied& problem) {
+  static const Multiplied* made = nullptr;
   static CscMatrix matrix;
-  if (made != problem.make) {
+  if (made != &problem) {
     matrix = {};
     matrix = problem.make();
-    made = problem.make;
+    made = &problem;
   }
   return matrix;
 }
@@ -74,8 +76,8 @@ void Report(benchmark::State& state, const CscMatrix& a, double ms, int64_t byte
   }
 }
 
-void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_rows) {
-  const CscMatrix& a = Get(problem);
+void Run(benchmark::State& state, const Multiplied& problem, bool fp32, bool by_rows) {
+  const CscMatrix& a = Kept(problem);
   cuda::Variants variants = cuda::tuning::kVariants;
   variants.rows_bytes = by_rows ? std::numeric_limits<int64_t>::max() : 0;
   cuda::Context context(ListCudaDevices().devices[0].index, 0, variants);
@@ -104,8 +106,8 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_row
 
 #ifdef SPAID_BENCH_CUSPARSE
 // By the bytes of a CSR with 32-bit pointers.
-void RunCusparse(benchmark::State& state, const Problem& problem) {
-  const CscMatrix& a = Get(problem);
+void RunCusparse(benchmark::State& state, const Multiplied& problem) {
+  const CscMatrix& a = Kept(problem);
   double ms = 0;
   for (auto _ : state) {
     CusparseTimes times;
@@ -130,8 +132,8 @@ const bool kRegistered = [] {
         ->UseManualTime()
         ->Iterations(1);
   };
-  for (const Problem& problem : kProblems) {
-    const std::string name = problem.name;
+  const auto add_all = [&](const Multiplied& problem) {
+    const std::string& name = problem.name;
     for (const bool by_rows : {false, true}) {
       for (const bool fp32 : {false, true}) {
         add(name + (by_rows ? "/rows" : "") + (fp32 ? "/fp32" : "/fp64"),
@@ -141,10 +143,14 @@ const bool kRegistered = [] {
       }
     }
 #ifdef SPAID_BENCH_CUSPARSE
-    if (problem.of_m) continue;
+    if (problem.of_m) return;
     add(name + "/cusparse", [&problem](benchmark::State& state) { RunCusparse(state, problem); });
 #endif
-  }
+  };
+  for (const Multiplied& problem : kProblems) add_all(problem);
+  static std::vector<Multiplied> files;
+  for (const Problem& file : FileProblems()) files.push_back({file, /*of_m=*/false});
+  for (const Multiplied& problem : files) add_all(problem);
   return true;
 }();
 
