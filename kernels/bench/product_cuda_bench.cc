@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 #include <numbers>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@
 #include "kernels/bench/support.h"
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/sparse/cuda/blocks.h"
+#include "kernels/sparse/cuda/reorder.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -104,6 +107,39 @@ void Run(benchmark::State& state, const Multiplied& problem, bool fp32, bool by_
   Report(state, a, ms, bytes);
 }
 
+// With the unknowns in the order that scattered ones get, and what that takes.
+void RunOrdered(benchmark::State& state, const Multiplied& problem) {
+  const CscMatrix& a = Kept(problem);
+  cuda::Context context(ListCudaDevices().devices[0].index, 0);
+  const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+  const cuda::PatternRef pattern = matrix.pattern();
+  const int node = cuda::HasWholeBlocks(context, pattern, 3) ? 3 : 1;
+  std::optional<cuda::UnknownOrder> order;
+  cuda::Matrix rows;
+  double order_ms = 0, permute_ms = 0;
+  for (int warm = 0; warm < 3; ++warm) {
+    cuda::Stopwatch watch(context);
+    order = cuda::FindOrder(context, pattern, node);
+    watch.Mark();
+    if (!order) return state.SkipWithError("no order is better than another");
+    rows = cuda::PermuteByRows(context, pattern, a.nnz(), matrix.values.get(), *order);
+    permute_ms = watch.Stop() - watch.Marked();
+    order_ms = watch.Marked();
+  }
+  const auto symmetric = IsExactlySymmetric(a, {});
+  const cuda::Operator op = cuda::MakeOperator(
+      context, rows.pattern(), rows.values.get(),
+      symmetric.ok() && *symmetric ? cuda::Order::kBoth : cuda::Order::kRows, /*fp32=*/false);
+  double ms = 0;
+  for (auto _ : state) {
+    ms = cuda::TimeProducts(context, op, kProducts);
+    state.SetIterationTime(ms * 1e-3);
+  }
+  Report(state, a, ms, cuda::BytesPerProduct(op));
+  state.counters["order_ms"] = order_ms;
+  state.counters["permute_ms"] = permute_ms;
+}
+
 #ifdef SPAID_BENCH_CUSPARSE
 // By the bytes of a CSR with 32-bit pointers.
 void RunCusparse(benchmark::State& state, const Multiplied& problem) {
@@ -142,8 +178,9 @@ const bool kRegistered = [] {
             });
       }
     }
-#ifdef SPAID_BENCH_CUSPARSE
     if (problem.of_m) return;
+    add(name + "/ordered", [&problem](benchmark::State& state) { RunOrdered(state, problem); });
+#ifdef SPAID_BENCH_CUSPARSE
     add(name + "/cusparse", [&problem](benchmark::State& state) { RunCusparse(state, problem); });
 #endif
   };
