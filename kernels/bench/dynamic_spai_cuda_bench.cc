@@ -21,12 +21,14 @@
 namespace spaid::kernels::bench {
 namespace {
 
-constexpr Problem kP27{"P27_100", [] { return Laplacian27(100); }};
-constexpr Problem kProblems[] = {
+const Problem kP27{"P27_100", [] { return Laplacian27(100); }};
+const Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
     kP27,
     {"E80_40", [] { return Elasticity(40); }},
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }},
+    {"P7_128_scattered", [] { return Scattered(ConvectionDiffusion(128, 0), 1); }},
+    {"E80_40_scattered", [] { return Scattered(Elasticity(40), 3); }},
     {"circuit_300k", [] { return Circuit(300'000, 12, 700); }},
 };
 
@@ -125,7 +127,7 @@ void Run(benchmark::State& state, const Problem& problem, const Way& way, bool f
       static_cast<double>(std::max({growth_peak, plan.peak_bytes, built.peak_bytes}));
 }
 
-constexpr Problem kCrossover[] = {
+const Problem kCrossover[] = {
     {"P7_16", [] { return ConvectionDiffusion(16, 0); }},
     {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
     {"P27_40", [] { return Laplacian27(40); }},
@@ -195,6 +197,7 @@ const bool kRegistered = [] {
     add(problem, kDefault, 5);
     add(problem, kFew, 5);
   }
+  for (const Problem& problem : FileProblems()) add(problem, kDefault, 5);
   for (const Problem& problem : kCrossover) {
     for (const bool cuda : {true, false}) {
       const std::string name =

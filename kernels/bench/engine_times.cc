@@ -115,7 +115,7 @@ Result<SolveResult> SolveThere(const Problem& of, const Preconditioner* m,
   if (!a.ok()) return a.status();
   const PlaceM place_m = [&](Storage storage) {
     const auto placing = Clock::now();
-    auto placed = of.engine.Place(*m, storage, context);
+    auto placed = of.engine.Place(*m, storage, context, a->get());
     place_ms += MsSince(placing);
     return placed;
   };

@@ -118,7 +118,7 @@ void RunOurs(benchmark::State& state, const Problem& problem, Method method, boo
     return *std::move(result);
   };
   const auto a = must(CudaOperator::OfMatrix(Device(), system.a, false, Context()));
-  const auto m = must(CudaOperator::OfDiagonal(Device(), system.inverse_diagonal));
+  const auto m = must(CudaOperator::OfDiagonal(Device(), system.inverse_diagonal, a.get()));
   const SolveOptions options{
       .method = method, .rtol = kRtol, .max_iterations = kMaxIterations, .keep_history = false};
   for (auto _ : state) {

@@ -20,18 +20,21 @@
 #include "kernels/engine/engine_traits.h"
 #include "kernels/fsai/cuda/fsai.h"
 #include "kernels/fsai/fsai_cuda.h"
+#include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/transpose.h"
 
 namespace spaid::kernels::bench {
 namespace {
 
-constexpr Problem kProblems[] = {
+const Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
     {"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }},
     {"P27_100", [] { return Laplacian27(100); }},
     {"E80_60", [] { return Elasticity(60); }},
     {"E80_40", [] { return Elasticity(40); }},
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }},
+    {"P7_128_scattered", [] { return Scattered(ConvectionDiffusion(128, 0), 1); }},
+    {"E80_40_scattered", [] { return Scattered(Elasticity(40), 3); }},
 };
 
 // The lower triangle of A, by rows.
@@ -52,6 +55,7 @@ Pattern LowerTriangle(const CscMatrix& a) {
 // `copy` false: every row is made.
 void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, bool copy) {
   const CscMatrix& a = Get(problem);
+  if (!Diagnose(a, 0).numerically_symmetric) return state.SkipWithError("A is not symmetric");
   const Pattern lower = grow ? Pattern{} : LowerTriangle(a);
   cuda::Context& context = There(*Device());
   const PatternView rows = lower;
@@ -132,7 +136,7 @@ void RunYardstick(benchmark::State& state, const Problem& problem, FsaiGradient 
   state.counters["system_rows"] = static_cast<double>(g.system_rows);
 }
 
-constexpr Problem kCrossover[] = {
+const Problem kCrossover[] = {
     {"P7_8", [] { return ConvectionDiffusion(8, 0); }},
     {"P7_16", [] { return ConvectionDiffusion(16, 0); }},
     {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
@@ -252,7 +256,7 @@ const bool kRegistered = [] {
           ->Iterations(2);
     }
   }
-  for (const Problem& problem : kProblems) {
+  const auto add = [](const Problem& problem) {
     for (const bool grow : {true, false}) {
       for (const bool fp32 : {true, false}) {
         for (const bool copy : {true, false}) {
@@ -269,7 +273,9 @@ const bool kRegistered = [] {
         }
       }
     }
-  }
+  };
+  for (const Problem& problem : kProblems) add(problem);
+  for (const Problem& problem : FileProblems()) add(problem);
   for (const Problem& problem : kProblems) {
     for (const auto gradient : {FsaiGradient::kIndicator, FsaiGradient::kMerge}) {
       for (const bool fp32 : {true, false}) {

@@ -19,7 +19,7 @@
 namespace spaid::kernels::bench {
 namespace {
 
-constexpr Problem kProblems[] = {
+const Problem kProblems[] = {
     {"P7_100", [] { return ConvectionDiffusion(100, 0); }},
     {"P7_37", [] { return ConvectionDiffusion(37, 0); }},
     {"P27_60", [] { return Laplacian27(60); }},

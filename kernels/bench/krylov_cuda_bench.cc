@@ -17,19 +17,18 @@
 #include "kernels/fsai/fsai_cuda.h"
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/sparse/diagnosis.h"
 #include "kernels/static_spai/static_spai_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
+struct Solved : Problem {
   bool spd;
   bool by_gmres = false;
 };
 
-constexpr Problem kProblems[] = {
+const Solved kProblems[] = {
     {"P7_37", [] { return ConvectionDiffusion(37, 0); }, true},
     {"P7_50", [] { return ConvectionDiffusion(50, 0); }, true},
     {"E80_20", [] { return Elasticity(20); }, true},
@@ -38,6 +37,7 @@ constexpr Problem kProblems[] = {
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, true},
     {"E80_40", [] { return Elasticity(40); }, true},
     {"E80_60", [] { return Elasticity(60); }, true},
+    {"P7_128_scattered", [] { return Scattered(ConvectionDiffusion(128, 0), 1); }, true},
     {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }, false, true},
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }, false, true},
 };
@@ -79,7 +79,8 @@ Array<double> Product(const CscMatrix& a, const Array<double>& x) {
   return y;
 }
 
-std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, MadeIn* in) {
+std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, const CudaOperator& a_there,
+                                             Kind kind, MadeIn* in) {
   FsaiOptions options;
   options.adaptive = IsAdaptive(kind);
   if (kind == Kind::kAfsai32Gain1e3) options.min_gain = 1e-3;
@@ -107,57 +108,71 @@ std::shared_ptr<const CudaOperator> MakeFsai(const CscMatrix& a, Kind kind, Made
   options.repeat_hash_bits = hash_bits;
   build(&in->build_ms);
   const auto begin = Clock::now();
-  auto made = Must(CudaOperator::OfBuilt(*outputs.g, kind != Kind::kFsai));
+  auto made = Must(CudaOperator::OfBuilt(*outputs.g, kind != Kind::kFsai, &a_there));
   in->layout_ms = MsSince(begin);
   return made;
 }
 
-std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, Kind kind, MadeIn* in) {
+std::shared_ptr<const CudaOperator> MakeM(const CscMatrix& a, const CudaOperator& a_there,
+                                          Kind kind, MadeIn* in) {
   *in = {};
   if (kind == Kind::kNone) return nullptr;
   if (kind == Kind::kJacobi) {
     const auto built = Must(BuildJacobi(a, Context()));
-    return Must(CudaOperator::OfDiagonal(Device(), built.m.values));
+    return Must(CudaOperator::OfDiagonal(Device(), built.m.values, &a_there));
   }
   if (kind == Kind::kBlockJacobi3) {
     const auto built = Must(BuildBlockJacobi(a, 3, Context()));
-    return Must(CudaOperator::OfMatrix(Device(), built.m, false, Context()));
+    return Must(CudaOperator::OfMatrix(Device(), built.m, false, Context(), &a_there));
   }
-  if (IsFsai(kind)) return MakeFsai(a, kind, in);
+  if (IsFsai(kind)) return MakeFsai(a, a_there, kind, in);
   const auto plan = Must(PlanStaticSpaiCuda({&Device(), 1}, a, nullptr, {}, {}));
   std::shared_ptr<const BuiltOnDevice> m;
   Must(BuildStaticSpaiCuda(*plan, a, {}, {}, nullptr, &m));
   const auto begin = Clock::now();
-  auto made = Must(CudaOperator::OfBuilt(*m, kind == Kind::kStaticSpai32));
+  auto made = Must(CudaOperator::OfBuilt(*m, kind == Kind::kStaticSpai32, &a_there));
   in->layout_ms = MsSince(begin);
   return made;
 }
 
 // A problem and its M on the device, kept for the benchmarks that follow of the same.
 struct Placed {
-  const Problem* problem = nullptr;
+  const Solved* problem = nullptr;
   Kind kind = Kind::kNone;
   CscMatrix a;
+  bool symmetric = false;  // but for rounding
+  double place_ms = 0;     // of A there, from the host
   std::shared_ptr<const CudaOperator> a_there, m_there;
   double setup_ms = 0;  // of M there, from A on the host
   MadeIn in;
 };
 
-const Placed& Place(const Problem& problem, Kind kind) {
+// With the M that was there for the problem before; none where it comes anew.
+Placed& PlaceMatrix(const Solved& problem) {
   static Placed placed;
-  if (placed.problem != &problem) {
-    placed = {};  // makes room first
-    placed.a = problem.make();
-    placed.a_there = Must(CudaOperator::OfMatrix(Device(), placed.a, false, Context()));
-    placed.problem = &problem;
-  } else if (placed.kind == kind) {
-    return placed;
-  }
+  if (placed.problem == &problem) return placed;
+  placed = {};  // makes room first
+  placed.a = problem.make();
+  placed.symmetric = Diagnose(placed.a, 0).numerically_symmetric;
+  const auto place = [&] {
+    return Must(CudaOperator::OfMatrix(Device(), placed.a, false, Context()));
+  };
+  place();  // the second time finds memory warm
+  const auto begin = Clock::now();
+  placed.a_there = place();
+  placed.place_ms = MsSince(begin);
+  placed.problem = &problem;
+  return placed;
+}
+
+const Placed& Place(const Solved& problem, Kind kind) {
+  Placed& placed = PlaceMatrix(problem);
+  if (placed.kind == kind) return placed;
   placed.kind = kind;
-  placed.m_there = MakeM(placed.a, kind, &placed.in);
+  placed.m_there = MakeM(placed.a, *placed.a_there, kind, &placed.in);
   placed.m_there = nullptr;  // the second time finds memory warm
   const auto begin = Clock::now();
-  placed.m_there = MakeM(placed.a, kind, &placed.in);
+  placed.m_there = MakeM(placed.a, *placed.a_there, kind, &placed.in);
   placed.setup_ms = MsSince(begin);
   return placed;
 }
@@ -204,7 +219,10 @@ Measured Measure(benchmark::State& state, const Placed& placed, Method method, i
   return measured;
 }
 
-void Run(benchmark::State& state, const Problem& problem, Method method, Kind kind) {
+void Run(benchmark::State& state, const Solved& problem, Method method, Kind kind) {
+  if (method == Method::kCg && !PlaceMatrix(problem).symmetric) {
+    return state.SkipWithError("A is not symmetric");
+  }
   const Placed& placed = Place(problem, kind);
   const Measured measured = Measure(state, placed, method, 1);
   const RhsResult& rhs = measured.last.rhs[0];
@@ -219,12 +237,13 @@ void Run(benchmark::State& state, const Problem& problem, Method method, Kind ki
   }
   if (IsAdaptive(kind)) state.counters["build_general_ms"] = placed.in.general_ms;
   state.counters["host_to_host_ms"] = measured.host_ms;
+  state.counters["place_ms"] = placed.place_ms;
+  state.counters["in_order"] = placed.a_there->order() != nullptr ? 1 : 0;
   state.counters["setup_host_ms"] = placed.setup_ms;
   state.counters["converged"] = rhs.outcome == Outcome::kConverged ? 1 : 0;
 }
 
-void RunBlock(benchmark::State& state, const Problem& problem, Method method, Kind kind,
-              int n_rhs) {
+void RunBlock(benchmark::State& state, const Solved& problem, Method method, Kind kind, int n_rhs) {
   const Measured measured = Measure(state, Place(problem, kind), method, n_rhs);
   double iterations = 0, converged = 0, longest = 0;
   for (const RhsResult& rhs : measured.last.rhs) {
@@ -264,7 +283,7 @@ void RunCrossover(benchmark::State& state, int m, bool on_device, bool a_is_ther
     }
     if (a_there == nullptr || !a_is_there) {
       a_there = Must(CudaOperator::OfMatrix(Device(), a, false, Context()));
-      m_there = Must(CudaOperator::OfDiagonal(Device(), inverse));
+      m_there = Must(CudaOperator::OfDiagonal(Device(), inverse, a_there.get()));
     }
     iterations =
         Must(SolveCuda(*a_there, m_there.get(), a, b, {}, options, Context())).rhs[0].iterations;
@@ -319,9 +338,9 @@ const bool kRegistered = [] {
       {"convdiff_100", "/bicgstab/jacobi", Method::kBicgstab, Kind::kJacobi},
   };
   for (const Block& block : kBlocks) {
-    const Problem& problem =
+    const Solved& problem =
         *std::find_if(std::begin(kProblems), std::end(kProblems),
-                      [&](const Problem& one) { return std::string(one.name) == block.problem; });
+                      [&](const Solved& one) { return one.name == block.problem; });
     for (int n_rhs = 1; n_rhs <= 8; n_rhs *= 2) {
       const std::string name = std::string("KrylovBlock/") + block.problem + block.name +
                                "/rhs:" + std::to_string(n_rhs);
@@ -334,7 +353,7 @@ const bool kRegistered = [] {
           ->Iterations(3);
     }
   }
-  for (const Problem& problem : kProblems) {
+  const auto add = [&](const Solved& problem) {
     for (const auto& [method_name, method] : kMethods) {
       for (const auto& [kind_name, kind] : kKinds) {
         const bool spai = kind == Kind::kStaticSpai || kind == Kind::kStaticSpai32;
@@ -344,8 +363,7 @@ const bool kRegistered = [] {
           continue;
         }
         if (kind == Kind::kBlockJacobi3 && problem.name[0] != 'E') continue;  // 3 unknowns a node
-        const std::string name =
-            std::string("KrylovCuda/") + problem.name + "/" + method_name + "/" + kind_name;
+        const std::string name = "KrylovCuda/" + problem.name + "/" + method_name + "/" + kind_name;
         benchmark::RegisterBenchmark(
             name.c_str(), [&problem, method = method, kind = kind](
                               benchmark::State& state) { Run(state, problem, method, kind); })
@@ -354,7 +372,12 @@ const bool kRegistered = [] {
             ->Iterations(3);
       }
     }
-  }
+  };
+  for (const Solved& problem : kProblems) add(problem);
+  // Of a file it is known when it is read whether CG may solve it.
+  static std::vector<Solved> files;
+  for (const Problem& file : FileProblems()) files.push_back({file, /*spd=*/true});
+  for (const Solved& problem : files) add(problem);
   return true;
 }();
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 
 #include "kernels/gallery/gallery.h"
 #include "kernels/sparse/matrix.h"
@@ -52,6 +53,13 @@ inline CscMatrix Symmetrized(CscMatrix a) {
 inline CscMatrix PermuteNodes(CscMatrix a, int node, int64_t window) {
   gallery::PermuteNodes({a.col_ptr, a.row_idx, a.values}, node, window);
   return a;
+}
+
+// What a mesh is to a device, made of a grid: coefficients vary, so that no row repeats, and nodes
+// of so many unknowns come in random order.
+inline CscMatrix Scattered(CscMatrix a, int node) {
+  const int64_t all = a.n_cols;
+  return PermuteNodes(WithVaryingCoefficients(std::move(a)), node, all);
 }
 
 }  // namespace spaid::kernels::bench

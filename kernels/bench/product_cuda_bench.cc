@@ -7,27 +7,30 @@
 #include <limits>
 #include <memory>
 #include <numbers>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "kernels/base/cuda/variants_tuning.h"
 #include "kernels/bench/cuda/yardsticks.h"
 #include "kernels/bench/cuda_bench.h"
 #include "kernels/bench/problems.h"
+#include "kernels/bench/support.h"
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/operators.h"
+#include "kernels/sparse/cuda/blocks.h"
+#include "kernels/sparse/cuda/reorder.h"
 
 namespace spaid::kernels::bench {
 namespace {
 
 constexpr int kProducts = 51;
 
-struct Problem {
-  const char* name;
-  CscMatrix (*make)();
+struct Multiplied : Problem {
   bool of_m;  // M of static SPAI with A's pattern, in place of A
 };
 
-constexpr Problem kProblems[] = {
+const Multiplied kProblems[] = {
     {"P7_37", [] { return ConvectionDiffusion(37, 0); }, false},
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }, false},
     {"P7_128_M", [] { return ConvectionDiffusion(128, 0); }, true},
@@ -37,6 +40,8 @@ constexpr Problem kProblems[] = {
     {"E80_60_symmetric", [] { return Symmetrized(Elasticity(60)); }, false},
     {"E80_60_M", [] { return Elasticity(60); }, true},
     {"E80_40_permuted", [] { return PermuteNodes(Elasticity(40), 3, 1 << 14); }, false},
+    {"P7_128_scattered", [] { return Scattered(ConvectionDiffusion(128, 0), 1); }, false},
+    {"E80_40_scattered", [] { return Scattered(Elasticity(40), 3); }, false},
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, false},
     {"aniso_1640_M", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }, true},
     {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }, false},
@@ -46,13 +51,13 @@ constexpr Problem kProblems[] = {
 };
 
 // The matrix of the benchmark before is kept: those of one matrix follow one another.
-const CscMatrix& Get(const Problem& problem) {
-  static CscMatrix (*made)() = nullptr;
+const CscMatrix& Kept(const Multiplied& problem) {
+  static const Multiplied* made = nullptr;
   static CscMatrix matrix;
-  if (made != problem.make) {
+  if (made != &problem) {
     matrix = {};
     matrix = problem.make();
-    made = problem.make;
+    made = &problem;
   }
   return matrix;
 }
@@ -74,8 +79,8 @@ void Report(benchmark::State& state, const CscMatrix& a, double ms, int64_t byte
   }
 }
 
-void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_rows) {
-  const CscMatrix& a = Get(problem);
+void Run(benchmark::State& state, const Multiplied& problem, bool fp32, bool by_rows) {
+  const CscMatrix& a = Kept(problem);
   cuda::Variants variants = cuda::tuning::kVariants;
   variants.rows_bytes = by_rows ? std::numeric_limits<int64_t>::max() : 0;
   cuda::Context context(ListCudaDevices().devices[0].index, 0, variants);
@@ -102,10 +107,43 @@ void Run(benchmark::State& state, const Problem& problem, bool fp32, bool by_row
   Report(state, a, ms, bytes);
 }
 
+// With the unknowns in the order that scattered ones get, and what that takes.
+void RunOrdered(benchmark::State& state, const Multiplied& problem) {
+  const CscMatrix& a = Kept(problem);
+  cuda::Context context(ListCudaDevices().devices[0].index, 0);
+  const cuda::Matrix matrix = cuda::UploadMatrix(context, a, a.values.data());
+  const cuda::PatternRef pattern = matrix.pattern();
+  const int node = cuda::HasWholeBlocks(context, pattern, 3) ? 3 : 1;
+  std::optional<cuda::UnknownOrder> order;
+  cuda::Matrix rows;
+  double order_ms = 0, permute_ms = 0;
+  for (int warm = 0; warm < 3; ++warm) {
+    cuda::Stopwatch watch(context);
+    order = cuda::FindOrder(context, pattern, node);
+    watch.Mark();
+    if (!order) return state.SkipWithError("no order is better than another");
+    rows = cuda::PermuteByRows(context, pattern, a.nnz(), matrix.values.get(), *order);
+    permute_ms = watch.Stop() - watch.Marked();
+    order_ms = watch.Marked();
+  }
+  const auto symmetric = IsExactlySymmetric(a, {});
+  const cuda::Operator op = cuda::MakeOperator(
+      context, rows.pattern(), rows.values.get(),
+      symmetric.ok() && *symmetric ? cuda::Order::kBoth : cuda::Order::kRows, /*fp32=*/false);
+  double ms = 0;
+  for (auto _ : state) {
+    ms = cuda::TimeProducts(context, op, kProducts);
+    state.SetIterationTime(ms * 1e-3);
+  }
+  Report(state, a, ms, cuda::BytesPerProduct(op));
+  state.counters["order_ms"] = order_ms;
+  state.counters["permute_ms"] = permute_ms;
+}
+
 #ifdef SPAID_BENCH_CUSPARSE
 // By the bytes of a CSR with 32-bit pointers.
-void RunCusparse(benchmark::State& state, const Problem& problem) {
-  const CscMatrix& a = Get(problem);
+void RunCusparse(benchmark::State& state, const Multiplied& problem) {
+  const CscMatrix& a = Kept(problem);
   double ms = 0;
   for (auto _ : state) {
     CusparseTimes times;
@@ -130,8 +168,8 @@ const bool kRegistered = [] {
         ->UseManualTime()
         ->Iterations(1);
   };
-  for (const Problem& problem : kProblems) {
-    const std::string name = problem.name;
+  const auto add_all = [&](const Multiplied& problem) {
+    const std::string& name = problem.name;
     for (const bool by_rows : {false, true}) {
       for (const bool fp32 : {false, true}) {
         add(name + (by_rows ? "/rows" : "") + (fp32 ? "/fp32" : "/fp64"),
@@ -140,11 +178,16 @@ const bool kRegistered = [] {
             });
       }
     }
+    if (problem.of_m) return;
+    add(name + "/ordered", [&problem](benchmark::State& state) { RunOrdered(state, problem); });
 #ifdef SPAID_BENCH_CUSPARSE
-    if (problem.of_m) continue;
     add(name + "/cusparse", [&problem](benchmark::State& state) { RunCusparse(state, problem); });
 #endif
-  }
+  };
+  for (const Multiplied& problem : kProblems) add_all(problem);
+  static std::vector<Multiplied> files;
+  for (const Problem& file : FileProblems()) files.push_back({file, /*of_m=*/false});
+  for (const Multiplied& problem : files) add_all(problem);
   return true;
 }();
 

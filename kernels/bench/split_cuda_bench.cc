@@ -27,30 +27,30 @@
 namespace spaid::kernels::bench {
 namespace {
 
-constexpr Problem kStatic[] = {
+const Problem kStatic[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
     {"P27_100", [] { return Laplacian27(100); }},
     {"E80_60", [] { return Elasticity(60); }},
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
 };
-constexpr Problem kGrown[] = {
+const Problem kGrown[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
     {"E80_60", [] { return Elasticity(60); }},
 };
 // No row repeats another.
-constexpr Problem kVaried[] = {
+const Problem kVaried[] = {
     {"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }},
     {"P27v_100", [] { return WithVaryingCoefficients(Laplacian27(100)); }},
     {"P27v_50", [] { return WithVaryingCoefficients(Laplacian27(50)); }},
 };
 // Much arithmetic for each entry of M.
-constexpr Problem kSquared[] = {
+const Problem kSquared[] = {
     {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
     {"P27_50", [] { return Laplacian27(50); }},
     {"circuit_50k", [] { return Circuit(50000, 12, 700); }},
 };
 // From where on splitting pays.
-constexpr Problem kSmall[] = {
+const Problem kSmall[] = {
     {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
     {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
     {"E80_12", [] { return Elasticity(12); }},

@@ -14,7 +14,7 @@
 namespace spaid::kernels::bench {
 namespace {
 
-constexpr Problem kProblems[] = {
+const Problem kProblems[] = {
     {"P7_60", [] { return ConvectionDiffusion(60, 0); }},
     {"P27_40", [] { return Laplacian27(40); }},
     {"E80_20", [] { return Elasticity(20); }},

@@ -25,18 +25,20 @@
 namespace spaid::kernels::bench {
 namespace {
 
-constexpr Problem kProblems[] = {
+const Problem kProblems[] = {
     {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
     {"P27_100", [] { return Laplacian27(100); }},
     {"E80_60", [] { return Elasticity(60); }},
     {"E80_40", [] { return Elasticity(40); }},
     {"convdiff_100", [] { return ConvectionDiffusion(100, 400); }},
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }},
+    {"P7_128_scattered", [] { return Scattered(ConvectionDiffusion(128, 0), 1); }},
+    {"E80_40_scattered", [] { return Scattered(Elasticity(40), 3); }},
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
 };
 
 // From where on the device is ahead of the CPU, transfers included (kernels/engine/cost.h).
-constexpr Problem kCrossover[] = {
+const Problem kCrossover[] = {
     {"P7_16", [] { return ConvectionDiffusion(16, 0); }},
     {"P7_32", [] { return ConvectionDiffusion(32, 0); }},
     {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
@@ -49,7 +51,7 @@ constexpr Problem kCrossover[] = {
 };
 
 // Patterns of powers, against the CPU's.
-constexpr Problem kPatterns[] = {
+const Problem kPatterns[] = {
     {"P7_64", [] { return ConvectionDiffusion(64, 0); }},
     {"P27_50", [] { return Laplacian27(50); }},
     {"E80_20", [] { return Elasticity(20); }},
@@ -229,10 +231,9 @@ const bool kRegistered = [] {
   if (!ListCudaDevices().available) return false;
   constexpr std::pair<const char*, Phase> kPhases[] = {
       {"plan", Phase::kPlan}, {"build", Phase::kBuild}, {"rebuild", Phase::kRebuild}};
-  for (const Problem& problem : kProblems) {
+  const auto add = [&](const Problem& problem) {
     for (const auto& [phase_name, phase] : kPhases) {
-      const std::string name =
-          std::string("StaticSpaiCuda/") + problem.name + "/gram/" + phase_name;
+      const std::string name = "StaticSpaiCuda/" + problem.name + "/gram/" + phase_name;
       benchmark::RegisterBenchmark(name.c_str(),
                                    [&problem, phase = phase](benchmark::State& state) {
                                      Run(state, problem, LocalSolver::kGram, phase);
@@ -255,7 +256,9 @@ const bool kRegistered = [] {
         ->Unit(benchmark::kMillisecond)
         ->UseRealTime()
         ->Iterations(5);
-  }
+  };
+  for (const Problem& problem : kProblems) add(problem);
+  for (const Problem& problem : FileProblems()) add(problem);
   for (const Problem& problem : kProblems) {
     benchmark::RegisterBenchmark(
         (std::string("StaticSpaiBaseline/") + problem.name).c_str(),

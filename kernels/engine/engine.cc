@@ -40,6 +40,7 @@ class PlacedOperator final : public DeviceOperator {
  public:
   explicit PlacedOperator(std::shared_ptr<const CudaOperator> op) : op_(std::move(op)) {}
   int64_t device_bytes() const override { return op_->device_bytes(); }
+  const void* order() const override { return op_->order(); }
   const CudaOperator& op() const { return *op_; }
   const std::shared_ptr<const CudaOperator>& shared() const { return op_; }
 
@@ -225,12 +226,12 @@ class DevicesEngine final : public Engine {
     const auto gpu = Gpu(context.device);
     if (gpu == nullptr) return NoGpu();
     if (Status status = CheckDevice(context.device); !status.ok()) return status;
-    if (operand.a == nullptr) return PlacePreconditioner(*operand.m, operand.storage, gpu, context);
+    if (operand.a == nullptr) return PlacePreconditioner(operand, gpu, context);
     const CscView& a = *operand.a;
     if (IsStandIn(a)) return NotHere("a GPU of rank 0 cannot have it");
     if (static_cast<int64_t>(a.values.size()) != a.nnz()) return SolveNeedsValues();
     if (operand.old == nullptr) {
-      return AsPlaced(Cuda().operator_of_matrix(gpu, a, /*fp32=*/false, context));
+      return AsPlaced(Cuda().operator_of_matrix(gpu, a, /*fp32=*/false, context, nullptr));
     }
     const auto* placed = dynamic_cast<const PlacedOperator*>(operand.old.get());
     if (placed == nullptr || placed->op().device() != gpu) return NotOurs();
@@ -251,25 +252,26 @@ class DevicesEngine final : public Engine {
   }
 
  private:
-  static Placed PlacePreconditioner(const Preconditioner& m, Storage storage,
-                                    const std::shared_ptr<CudaDevice>& gpu,
+  static Placed PlacePreconditioner(const Operand& operand, const std::shared_ptr<CudaDevice>& gpu,
                                     const Context& context) {
-    const auto* mine = dynamic_cast<const HostPreconditioner*>(&m);
-    if (mine == nullptr) return NotOurs();
+    const auto* mine = dynamic_cast<const HostPreconditioner*>(operand.m);
+    const auto* placed_a = dynamic_cast<const PlacedOperator*>(operand.beside);
+    if (mine == nullptr || (operand.beside != nullptr && placed_a == nullptr)) return NotOurs();
     if (mine->form() == MForm::kParts) return NoGpu();
+    const CudaOperator* const beside = placed_a != nullptr ? &placed_a->op() : nullptr;
     if (mine->is_diagonal()) {
-      return AsPlaced(Cuda().operator_of_diagonal(gpu, mine->matrix().values));
+      return AsPlaced(Cuda().operator_of_diagonal(gpu, mine->matrix().values, beside));
     }
-    const bool fp32 = storage == Storage::kFp32;
+    const bool fp32 = operand.storage == Storage::kFp32;
     const std::shared_ptr<const BuiltOnDevice> copy = mine->device_copy();
     if (copy != nullptr && copy->device == gpu) {
-      return AsPlaced(Cuda().operator_of_built(*copy, fp32));
+      return AsPlaced(Cuda().operator_of_built(*copy, fp32, beside));
     }
     if (mine->is_factor()) {
-      return AsPlaced(
-          Cuda().operator_of_factors(gpu, mine->matrix(), mine->factor_rows(), fp32, context));
+      return AsPlaced(Cuda().operator_of_factors(gpu, mine->matrix(), mine->factor_rows(), fp32,
+                                                 context, beside));
     }
-    return AsPlaced(Cuda().operator_of_matrix(gpu, mine->matrix(), fp32, context));
+    return AsPlaced(Cuda().operator_of_matrix(gpu, mine->matrix(), fp32, context, beside));
   }
 
   Status CheckRanksAreHere(const PreconditionerSpec& spec) const {

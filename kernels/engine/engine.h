@@ -151,6 +151,9 @@ class DeviceOperator {
  public:
   virtual ~DeviceOperator() = default;
   virtual int64_t device_bytes() const = 0;  // held
+  // Names the order of the unknowns in which it lies, as long as this or another operator has it;
+  // null: their own.
+  virtual const void* order() const { return nullptr; }
 };
 
 // Places a preconditioner on a device with its values stored so, or finds it there; empty: there is
@@ -259,6 +262,9 @@ class Engine {
     std::shared_ptr<const DeviceOperator> old = nullptr;
     const Preconditioner* m = nullptr;
     Storage storage = Storage::kFp64;  // of M, but of a diagonal; not kAuto
+    // With M: A, as it lies there, whose order of the unknowns M takes. Over ranks it is not looked
+    // at.
+    const DeviceOperator* beside = nullptr;
   };
   using Placed = Result<std::shared_ptr<const DeviceOperator>>;
   // Lays it out on context.device, a CUDA device. Errors: those of CudaOperator
@@ -271,8 +277,9 @@ class Engine {
                  const Context& context) const {
     return Place({.a = &a, .old = std::move(old)}, context);
   }
-  Placed Place(const Preconditioner& m, Storage storage, const Context& context) const {
-    return Place({.m = &m, .storage = storage}, context);
+  Placed Place(const Preconditioner& m, Storage storage, const Context& context,
+               const DeviceOperator* beside = nullptr) const {
+    return Place({.m = &m, .storage = storage, .beside = beside}, context);
   }
   // Begins to copy `values`, of which `count` are to come, to a CUDA device (index in Devices())
   // while they come; what reads A's values there finds them by Context::ahead. Null: the device is

@@ -3,7 +3,7 @@
 // programs call it by kernels/engine/cuda_library.h.
 //
 //   auto a_there = CudaOperator::OfMatrix(device, a, /*fp32=*/false, context);
-//   auto m_there = CudaOperator::OfDiagonal(device, d);
+//   auto m_there = CudaOperator::OfDiagonal(device, d, a_there->get());
 //   auto result = SolveCuda(**a_there, m_there->get(), a, b, {}, options, context);
 #pragma once
 
@@ -19,6 +19,11 @@
 namespace spaid::kernels {
 
 // An operator y = A x, laid out on a device. Immutable; thread-safe.
+//
+// Where the unknowns of a large A are scattered (kernels/sparse/reorder.h), so that products would
+// wait for the elements of x, A lies there in another order of the unknowns (order()), and solves
+// carry their vectors there and back. Its preconditioner must lie in the same order: `beside` is A,
+// as it lies there, and null for A itself, whose order is then free.
 class CudaOperator {
  public:
   // `a`: square, canonical, with values. Uploads it and lays it out for products; `fp32`: values
@@ -26,22 +31,25 @@ class CudaOperator {
   // CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfMatrix(
       const std::shared_ptr<CudaDevice>& device, const CscView& a, bool fp32,
-      const Context& context);
+      const Context& context, const CudaOperator* beside = nullptr);
   // M, or GᵀG as two products, on the device where it was built; takes its lock. Errors: those of
   // CudaDevice::Failed.
-  static Result<std::shared_ptr<const CudaOperator>> OfBuilt(const BuiltOnDevice& built, bool fp32);
+  static Result<std::shared_ptr<const CudaOperator>> OfBuilt(const BuiltOnDevice& built, bool fp32,
+                                                             const CudaOperator* beside = nullptr);
   // y_i = d_i x_i. Errors: those of CudaDevice::Failed.
   static Result<std::shared_ptr<const CudaOperator>> OfDiagonal(
-      const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal);
+      const std::shared_ptr<CudaDevice>& device, std::span<const double> diagonal,
+      const CudaOperator* beside = nullptr);
 
   // M = GᵀG, as two products; for a preconditioner. Both by columns, as OfMatrix takes them;
   // errors: those of OfMatrix.
   static Result<std::shared_ptr<const CudaOperator>> OfFactors(
       const std::shared_ptr<CudaDevice>& device, const CscView& g, const CscView& g_transposed,
-      bool fp32, const Context& context);
+      bool fp32, const Context& context, const CudaOperator* beside = nullptr);
 
   // Gives `old`, which OfMatrix made and nobody else holds, the values of `a`, which has its
-  // matrix's pattern; `old` may only be destroyed afterwards. Errors besides those of OfMatrix:
+  // matrix's pattern, in its order; `old` may only be destroyed afterwards. Errors besides those of
+  // OfMatrix:
   // INVALID_ARGUMENT/PLAN_MISMATCH where `old` was laid out for A = Aᵀ, and `a` is not symmetric,
   // or where their sizes differ; `old` is unchanged then.
   static Result<std::shared_ptr<const CudaOperator>> WithValues(
@@ -50,10 +58,12 @@ class CudaOperator {
   const std::shared_ptr<CudaDevice>& device() const { return device_; }
   int64_t n() const { return n_; }
   int64_t device_bytes() const { return device_bytes_; }  // held
+  // Names the order of its unknowns as long as an operator has it; null: their own.
+  virtual const void* order() const = 0;
 
  protected:
   CudaOperator(const std::shared_ptr<CudaDevice>& device, int64_t n) : device_(device), n_(n) {}
-  ~CudaOperator() = default;
+  virtual ~CudaOperator() = default;
 
   std::shared_ptr<CudaDevice> device_;
   int64_t n_;
@@ -81,7 +91,8 @@ int32_t MostColumns(const CudaOperator& a, const CudaOperator* m, Method method)
 // of a small system) or after some milliseconds. Residuals whose squares leave the range of fp64
 // count as 0 or infinite. BASIS_TOO_LARGE refers to the device's memory. `a_on_host`: for the rare
 // product there. Holds the device's lock until it ends. Further errors:
-// INVALID_ARGUMENT/HOST_ALONE for what HostAlone() names; those of CudaDevice::Failed.
+// INVALID_ARGUMENT/HOST_ALONE for what HostAlone() names; INVALID_ARGUMENT/PLAN_MISMATCH where `m`
+// is not in the order of `a`; those of CudaDevice::Failed.
 Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
                               const CscView& a_on_host, std::span<const double> b,
                               std::span<const double> x0, const SolveOptions& options,

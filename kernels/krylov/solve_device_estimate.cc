@@ -17,7 +17,7 @@ int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                          const SolveOptions& options) {
   // An entry by rows takes 12 bytes, 24 with the worst padding of slices; sorting one matrix by
   // rows takes 36 more of each of its entries at most, beside its columns. Vectors: those of
-  // BiCGSTAB, and a diagonal M.
+  // BiCGSTAB, and a diagonal M. The order of scattered unknowns, and finding it, take 16 a row.
   constexpr int64_t kRows = 24, kSorting = 48, kSlack = 1 << 20;
   const int64_t vectors = 8 * (12 * CudaColumnsFor(options.method, n_rhs) + 4);
   // The layout for solves within shared memory (persistent_smem_csr.h): 10 bytes an entry, twice
@@ -28,7 +28,7 @@ int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
     return std::min(kEntry * nnz + kRow * n, kMost);
   };
   const int64_t bytes = kRows * (nnz_a + nnz_m) + on_chip(nnz_a) + on_chip(nnz_m) +
-                        kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16) * n + kSlack;
+                        kSorting * std::max(nnz_a, nnz_m) + (vectors + 4 * 16 + 16) * n + kSlack;
   if (options.method != Method::kGmres) return bytes;
   // The basis, columns of R, and partial sums of up to 512 blocks of threads for each product with
   // it.

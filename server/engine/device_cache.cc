@@ -88,23 +88,26 @@ DeviceCache::Placed DeviceCache::Place(const std::string& tenant,
 
 DeviceCache::Placed DeviceCache::Place(const std::string& tenant,
                                        const std::shared_ptr<const kernels::Preconditioner>& m,
-                                       kernels::Storage storage, const kernels::Context& context,
-                                       double* ms) {
+                                       kernels::Storage storage,
+                                       const kernels::DeviceOperator& a_there,
+                                       const kernels::Context& context, double* ms) {
   if (m->form() == kernels::MForm::kOverRanks) return engine_.Place(*m, storage, context);
   const auto device = static_cast<size_t>(context.device);
   const char* const stored = storage == kernels::Storage::kFp32 ? "|fp32" : "";
   // In fp64 in place of the copy that a build of it left.
   return PlaceKept(
       tenant, KeyOf(m.get(), device) + stored, m, /*layout=*/"", device,
-      [&](const auto&) { return engine_.Place(*m, storage, context); }, ms);
+      [&](const auto&) { return engine_.Place(*m, storage, context, &a_there); }, ms,
+      a_there.order());
 }
 
 DeviceCache::Placed DeviceCache::PlaceKept(
     const std::string& tenant, const std::string& key, const std::shared_ptr<const void>& of,
     const std::string& layout, size_t device,
-    absl::FunctionRef<Placed(std::shared_ptr<const kernels::DeviceOperator>)> place, double* ms) {
+    absl::FunctionRef<Placed(std::shared_ptr<const kernels::DeviceOperator>)> place, double* ms,
+    std::optional<const void*> order) {
   if (const auto kept = kept_.Get(key); kept && !kept->gone() && kept->laid_out()) {
-    return kept->laid_out();
+    if (!order || kept->laid_out()->order() == *order) return kept->laid_out();
   }
   const TimePoint start = clock_.Now();
   std::shared_ptr<const kernels::DeviceOperator> old;

@@ -3,11 +3,12 @@
 //
 //   DeviceCache cache(engine, options.shares, RealClock());
 //   auto a_there = cache.Place(tenant, a, context, &place_ms);       // there already, or placed
-//   auto m_there = cache.Place(tenant, m, Storage::kFp64, context, &place_ms);
+//   auto m_there = cache.Place(tenant, m, Storage::kFp64, **a_there, context, &place_ms);
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,11 +35,13 @@ class DeviceCache {
 
   // On context.device, a GPU: kept there, or placed now, with its milliseconds added to `ms`. Where
   // a matrix of the tenant with this pattern was there, and is no more, the values take its place.
+  // M lies in the order of the unknowns of `a_there`; for a matrix in another it is placed anew.
   // Errors: Engine::Place's.
   Placed Place(const std::string& tenant, const std::shared_ptr<const Matrix>& a,
                const kernels::Context& context, double* ms);
   Placed Place(const std::string& tenant, const std::shared_ptr<const kernels::Preconditioner>& m,
-               kernels::Storage storage, const kernels::Context& context, double* ms);
+               kernels::Storage storage, const kernels::DeviceOperator& a_there,
+               const kernels::Context& context, double* ms);
 
   // Bounds what a build left on `device`: the copy is dropped when its room is wanted.
   void KeepCopy(const std::string& tenant, size_t device,
@@ -61,10 +64,11 @@ class DeviceCache {
   // were sent ahead, both of which are dropped with this, or a matrix, or M, laid out.
   class Kept;
 
+  // `order`: that of the unknowns in which it must lie; nothing: any.
   Placed PlaceKept(const std::string& tenant, const std::string& key,
                    const std::shared_ptr<const void>& of, const std::string& layout, size_t device,
                    absl::FunctionRef<Placed(std::shared_ptr<const kernels::DeviceOperator>)> place,
-                   double* ms);
+                   double* ms, std::optional<const void*> order = {});
   void Put(const std::string& tenant, const std::string& key, std::shared_ptr<const Kept> kept,
            size_t device, int64_t bytes);
 

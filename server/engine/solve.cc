@@ -164,7 +164,7 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
   auto a_there = on_devices_.Place(tenant, a, context, &place_ms);
   if (!a_there.ok()) return ToAbsl(a_there.status());
   const kernels::PlaceM place_m = [&](kernels::Storage storage) {
-    return on_devices_.Place(tenant, m, storage, context, &place_ms);
+    return on_devices_.Place(tenant, m, storage, **a_there, context, &place_ms);
   };
   auto result =
       engine_.SolveOnDevice(a->csc(), **a_there, m.get(), place_m, b, x0, options, context);

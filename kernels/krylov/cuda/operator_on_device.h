@@ -6,6 +6,7 @@
 
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/krylov_cuda.h"
+#include "kernels/sparse/cuda/reorder.h"
 
 namespace spaid::cuda {
 
@@ -14,10 +15,12 @@ struct OperatorOnDevice : kernels::CudaOperator {
   OperatorOnDevice(const std::shared_ptr<kernels::CudaDevice>& device, int64_t n)
       : CudaOperator(device, n) {}
   void SetBytes(int64_t bytes) { device_bytes_ = bytes; }
+  const void* order() const override { return unknowns.get(); }
 
-  bool symmetric = false;                // laid out for A = Aᵀ
-  std::shared_ptr<Operator> op;          // shared only while WithValues runs
-  std::shared_ptr<const Operator> then;  // applied after `op`; null: none
+  bool symmetric = false;                        // laid out for A = Aᵀ
+  std::shared_ptr<const UnknownOrder> unknowns;  // null: in their own order
+  std::shared_ptr<Operator> op;                  // shared only while WithValues runs
+  std::shared_ptr<const Operator> then;          // applied after `op`; null: none
 };
 
 inline const OperatorOnDevice& There(const kernels::CudaOperator& op) {

@@ -171,7 +171,9 @@ Status CudaRun::Open() {
     const cuda::Operator& a = *cuda::There(a_).op;
     cuda::Factors m;
     if (m_ != nullptr) m = {cuda::There(*m_).op.get(), cuda::There(*m_).then.get()};
-    const cuda::RightHandSides rhs{static_cast<int>(columns_.size()), b, x0};
+    const cuda::UnknownOrder* const unknowns = cuda::There(a_).unknowns.get();
+    const cuda::RightHandSides rhs{static_cast<int>(columns_.size()), b, x0,
+                                   unknowns != nullptr ? unknowns->order.get() : nullptr};
     const Method method = columns_[0]->options().method;
     solve_ =
         method == Method::kCg ? cuda::MakeCg(context, a, m, rhs)

@@ -62,16 +62,21 @@ __global__ void SegmentKernel(SolveState* states, Limits limits) {
   state.limit = limit;
 }
 
-// Interleaves columns that are stored one after the other; and the reverse.
-__global__ void InterleaveKernel(int64_t n, int columns, const double* from, double* to) {
+// Interleaves columns that are stored one after the other, in the order of the solve; and the
+// reverse.
+__global__ void InterleaveKernel(int64_t n, int columns, const int32_t* order, const double* from,
+                                 double* to) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
-  for (int v = 0; v < columns; ++v) to[i * columns + v] = from[v * n + i];
+  const int64_t own = order != nullptr ? order[i] : i;
+  for (int v = 0; v < columns; ++v) to[i * columns + v] = from[v * n + own];
 }
-__global__ void SeparateKernel(int64_t n, int columns, const double* from, double* to) {
+__global__ void SeparateKernel(int64_t n, int columns, const int32_t* order, const double* from,
+                               double* to) {
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= n) return;
-  for (int v = 0; v < columns; ++v) to[v * n + i] = from[i * columns + v];
+  const int64_t own = order != nullptr ? order[i] : i;
+  for (int v = 0; v < columns; ++v) to[v * n + own] = from[i * columns + v];
 }
 
 // Copies one column; `from` null: zeros.
@@ -96,6 +101,7 @@ Solve::Solve(Context& context, const Operator& a, const Factors& m, const RightH
       best_(Vector()),
       r_(Vector()),
       scratch_(Vector()),
+      order_(rhs.order),
       states_(context, columns_),
       partial_(context, kMostSumBlocks * kMostSums * columns_),
       arrived_(context, 2),
@@ -128,7 +134,8 @@ Solve::~Solve() {
 
 void Solve::Upload(const double* const* from, const Buffer<double>& to) {
   const size_t bytes = static_cast<size_t>(n_) * sizeof(double);
-  double* const plain = columns_ == 1 ? to.get() : scratch_.get();
+  const bool as_it_is = columns_ == 1 && order_ == nullptr;
+  double* const plain = as_it_is ? to.get() : scratch_.get();
   for (int v = 0; v < columns_; ++v) {
     if (from[v] != nullptr) {
       context_.staging->In(plain + v * n_, from[v], bytes);
@@ -136,8 +143,9 @@ void Solve::Upload(const double* const* from, const Buffer<double>& to) {
       Check(cudaMemsetAsync(plain + v * n_, 0, bytes, context_.stream), "cudaMemsetAsync");
     }
   }
-  if (columns_ == 1) return;
-  InterleaveKernel<<<BlocksOf(n_), kThreads, 0, context_.stream>>>(n_, columns_, plain, to.get());
+  if (as_it_is) return;
+  InterleaveKernel<<<BlocksOf(n_), kThreads, 0, context_.stream>>>(n_, columns_, order_, plain,
+                                                                   to.get());
   CheckLaunch("InterleaveKernel");
 }
 
@@ -304,10 +312,10 @@ void Solve::UseGuess(int column) {
 
 void Solve::Download(double* const* x) {
   const double* plain = x_.get();
-  if (columns_ > 1) {
+  if (columns_ > 1 || order_ != nullptr) {
     known_ = 0;
     plain = scratch_.get();
-    SeparateKernel<<<BlocksOf(n_), kThreads, 0, context_.stream>>>(n_, columns_, x_.get(),
+    SeparateKernel<<<BlocksOf(n_), kThreads, 0, context_.stream>>>(n_, columns_, order_, x_.get(),
                                                                    scratch_.get());
     CheckLaunch("SeparateKernel");
   }

@@ -39,6 +39,7 @@ struct RightHandSides {
   int columns;              // 1, 2 or 4
   const double* const* b;   // one pointer a column
   const double* const* x0;  // initial guesses; null, for all or for a column: zero
+  const int32_t* order;     // on the device: which of theirs is the k-th unknown; null: the k-th
 };
 
 // use(std::integral_constant<int, columns>{}).
@@ -121,6 +122,7 @@ class Solve {
   Buffer<double> between_;  // with two factors of M: the first one's product
 
  private:
+  const int32_t* const order_;
   void Upload(const double* const* from, const Buffer<double>& to);
   void CopyColumn(int column, const Buffer<double>& from, const Buffer<double>& to);
   // Forms b − A v in the `wanted` columns (a bit each) of scratch_, and their norms.

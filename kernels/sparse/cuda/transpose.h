@@ -11,8 +11,8 @@ namespace spaid::cuda {
 // Meaning of the columns of a PatternRef: A's, A's rows, or, where A = Aᵀ entry by entry, both.
 enum class Order { kColumns, kRows, kBoth };
 
-// a_ij; 0 where there is none.
-__device__ inline double EntryAt(const PatternRef& a, const double* values, int64_t i, int32_t j) {
+// The place of a_ij among the entries; -1: there is none.
+__device__ inline int64_t FindEntry(const PatternRef& a, int64_t i, int32_t j) {
   int64_t low = a.col_ptr[j];
   const int64_t end = a.col_ptr[j + 1];
   int64_t high = end;
@@ -24,7 +24,12 @@ __device__ inline double EntryAt(const PatternRef& a, const double* values, int6
       high = middle;
     }
   }
-  return low < end && a.row_idx[low] == i ? values[low] : 0;
+  return low < end && a.row_idx[low] == i ? low : -1;
+}
+// a_ij; 0 where there is none.
+__device__ inline double EntryAt(const PatternRef& a, const double* values, int64_t i, int32_t j) {
+  const int64_t at = FindEntry(a, i, j);
+  return at >= 0 ? values[at] : 0;
 }
 
 // A by rows, columns ascending.

@@ -84,6 +84,19 @@ __device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
   return begin;
 }
 
+// Enters a row into an open hash table of `size` slots, a power of two, as many as there are rows
+// or more; free slots are kNone.
+__device__ void EnterRow(uint32_t* table, int size, uint32_t row) {
+  constexpr uint32_t kGolden = 0x9e3779b1;  // Knuth's multiplicative hash
+  auto slot = static_cast<int>(row * kGolden >> (__clz(size) + 1));
+  // Most rows are there already.
+  while (*const_cast<volatile uint32_t*>(table + slot) != row) {
+    const uint32_t seen = atomicCAS(table + slot, kNone, row);
+    if (seen == kNone || seen == row) return;
+    slot = (slot + 1) & (size - 1);
+  }
+}
+
 template <int kCapacity>
 struct Scratch {
   uint32_t keys[kCapacity];
@@ -133,21 +146,21 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
     return static_cast<uint32_t>(
         in.a.row_idx[scratch.base[a] + e - static_cast<int64_t>(scratch.offset[a])]);
   };
-  for (int e = thread; e < size; e += kThreads) {
-    scratch.keys[e] = e < entries ? row_of(e, column_of(e)) : kNone;
+  // Each row once, in any order: a row of a mesh is in several columns, and only what is left need
+  // be sorted.
+  for (int e = thread; e < size; e += kThreads) scratch.keys[e] = kNone;
+  Own::Sync();
+  for (int e = thread; e < entries; e += kThreads) {
+    EnterRow(scratch.keys, size, row_of(e, column_of(e)));
   }
   Own::Sync();
-  Sort<kThreads>(scratch.keys, size);
-  // Keeps each row once: the first warp compacts them.
+  // The first warp compacts them.
   if (thread < 32) {
     int kept = 0;
-    for (int first = 0; first < entries; first += 32) {
-      const int e = first + thread;
-      const uint32_t key = e < entries ? scratch.keys[e] : kNone;
-      const bool is_new = e < entries && (e == 0 || key != scratch.keys[e - 1]);
-      const unsigned vote = __ballot_sync(~0u, is_new);
-      __syncwarp();  // all have read what is overwritten now
-      if (is_new) scratch.keys[kept + __popc(vote & ((1u << thread) - 1))] = key;
+    for (int first = 0; first < size; first += 32) {
+      const uint32_t key = first + thread < size ? scratch.keys[first + thread] : kNone;
+      const unsigned vote = __ballot_sync(~0u, key != kNone);  // all have read
+      if (key != kNone) scratch.keys[kept + __popc(vote & ((1u << thread) - 1))] = key;
       kept += __popc(vote);
       __syncwarp();
     }
@@ -156,6 +169,11 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   Own::Sync();
   const int n1 = scratch.n1;
   const int chunks = (n1 + kChunkRows - 1) / kChunkRows;
+  int sorted = 2;
+  while (sorted < n1) sorted *= 2;
+  for (int i = n1 + thread; i < sorted; i += kThreads) scratch.keys[i] = kNone;
+  Own::Sync();
+  Sort<kThreads>(scratch.keys, sorted);
 
   for (int c = thread; c <= chunks; c += kThreads) scratch.next[c] = 0;
   Own::Sync();
@@ -163,9 +181,13 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
     a = column_of(e);
     return LowerBound(scratch.keys, n1, row_of(e, a));
   };
+  // Behind the rows, where there is room: row and column of each entry, for its second visit.
+  uint32_t* const places = sorted + entries <= kCapacity ? scratch.keys + sorted : nullptr;
   for (int e = thread; e < entries; e += kThreads) {
     int a = 0;
-    atomicAdd(&scratch.next[place_of(e, a) / kChunkRows + 1], 1u);
+    const int row = place_of(e, a);
+    if (places != nullptr) places[e] = static_cast<uint32_t>(row * kMaxColumns + a);
+    atomicAdd(&scratch.next[row / kChunkRows + 1], 1u);
   }
   Own::Sync();
   if (thread == 0) {
@@ -181,8 +203,13 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
   Own::Sync();
   const auto tiles = static_cast<uint32_t>(TilesFor(n2));
   for (int e = thread; e < entries; e += kThreads) {
-    int a = 0;
-    const int row = place_of(e, a);
+    int a = 0, row = 0;
+    if (places != nullptr) {
+      a = static_cast<int>(places[e]) % kMaxColumns;
+      row = static_cast<int>(places[e]) / kMaxColumns;
+    } else {
+      row = place_of(e, a);
+    }
     const uint32_t at = atomicAdd(&scratch.next[row / kChunkRows], 1u);
     const auto column = static_cast<uint32_t>(a), r = static_cast<uint32_t>(row % kChunkRows);
     list[at] = PackEntry(static_cast<uint32_t>(e) - scratch.offset[a], column,

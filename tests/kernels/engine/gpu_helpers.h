@@ -28,15 +28,15 @@ inline void CountUploads() {
   static const CudaLibrary counting = [] {
     CudaLibrary library = own;
     library.operator_of_matrix = [](const std::shared_ptr<CudaDevice>& device, const CscView& a,
-                                    bool fp32, const Context& context) {
+                                    bool fp32, const Context& context, const CudaOperator* beside) {
       ++uploads;
-      return own.operator_of_matrix(device, a, fp32, context);
+      return own.operator_of_matrix(device, a, fp32, context, beside);
     };
     library.operator_of_factors = [](const std::shared_ptr<CudaDevice>& device, const CscView& g,
-                                     const CscView& g_transposed, bool fp32,
-                                     const Context& context) {
+                                     const CscView& g_transposed, bool fp32, const Context& context,
+                                     const CudaOperator* beside) {
       uploads += 2;
-      return own.operator_of_factors(device, g, g_transposed, fp32, context);
+      return own.operator_of_factors(device, g, g_transposed, fp32, context, beside);
     };
     return library;
   }();
@@ -61,8 +61,8 @@ inline SolveResult MustSolveThere(const Engine& engine, const CscView& a,
                                   std::span<const double> b, const SolveOptions& options,
                                   const Context& context = {.device = kGpu}) {
   auto solved = engine.SolveOnDevice(
-      a, a_there, &m, [&](Storage storage) { return engine.Place(m, storage, context); }, b, {},
-      options, context);
+      a, a_there, &m, [&](Storage storage) { return engine.Place(m, storage, context, &a_there); },
+      b, {}, options, context);
   EXPECT_TRUE(solved.ok()) << solved.status().message();
   return solved.ok() ? *std::move(solved) : SolveResult();
 }

@@ -97,12 +97,12 @@ TEST(GpuSolve, EveryOperatorOfALargeMatrixGivesTheSameBits) {
   const CscMatrix a = bench::PermuteNodes(bench::Laplacian27(60), 1, int64_t{1} << 40);
   ASSERT_GT(12 * a.nnz(), 64'000'000);
   const Vector b = RandomVector(a.n_cols, 16), ones(b.size(), 1.0);
-  const auto m_there = CudaOperator::OfDiagonal(Device(), ones).value();
   for (const Method method : {Method::kCg, Method::kBicgstab}) {
     const SolveOptions options{.method = method, .rtol = 1e-12, .max_iterations = 20};
     std::vector<SolveResult> all;
     for (int made = 0; made < 3; ++made) {
       const auto a_there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
+      const auto m_there = CudaOperator::OfDiagonal(Device(), ones, a_there.get()).value();
       for (int repeat = 0; repeat < 2; ++repeat) {
         all.push_back(SolveCuda(*a_there, m_there.get(), a, b, {}, options, {}).value());
         EXPECT_TRUE(SameBits(all.back().x, all.front().x)) << "operator " << made;
@@ -119,7 +119,7 @@ TEST(GpuSolve, AColumnOfAMatrixThatStreamsIsTheSameBitsAlone) {
   const auto n = static_cast<size_t>(a.n_cols);
   const Vector b = RandomVector(4 * a.n_cols, 17), ones(n, 1.0);
   const auto a_there = CudaOperator::OfMatrix(Device(), a, false, Context()).value();
-  const auto m_there = CudaOperator::OfDiagonal(Device(), ones).value();
+  const auto m_there = CudaOperator::OfDiagonal(Device(), ones, a_there.get()).value();
   const SolveOptions options{.method = Method::kBicgstab, .rtol = 1e-12, .max_iterations = 6};
   const SolveResult all = SolveCuda(*a_there, m_there.get(), a, b, {}, options, {}).value();
   for (const size_t v : {0, 3}) {

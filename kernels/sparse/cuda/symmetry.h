@@ -1,0 +1,12 @@
+// Whether a matrix on a device is its own transpose.
+#pragma once
+
+#include "kernels/sparse/cuda/matrix.h"
+
+namespace spaid::cuda {
+
+// Whether A = Aᵀ, entry by entry, as IsExactlySymmetric of kernels/krylov/operators.h tells it on
+// the host. `values`: A's. Waits for the device.
+bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* values);
+
+}  // namespace spaid::cuda
