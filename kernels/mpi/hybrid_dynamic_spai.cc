@@ -80,7 +80,8 @@ Result<CscMatrix> OwnMinusRows(const SpreadMatrix& a, const Array<UnitScale>& ow
   return rows;
 }
 
-Result<OwnGram> MakeOwnGram(const SpreadMatrix& a, HaloBudget& budget, const Context& context) {
+Result<OwnGram> MakeOwnGram(const SpreadMatrix& a, int64_t most, HaloBudget& budget,
+                            const Context& context) {
   const IndexRange own = a.own();
   const Array<UnitScale> own_scales = FindScales(a.columns, context.threads);
   Result<CscMatrix> minus_rows = OwnMinusRows(a, own_scales);
@@ -88,7 +89,8 @@ Result<OwnGram> MakeOwnGram(const SpreadMatrix& a, HaloBudget& budget, const Con
   OwnGram out;
   out.minus_rows = *std::move(minus_rows);
   const RowLengths lengths = LongestRow(a, out.minus_rows);
-  const int64_t limit = GramLimit() / RanksHere(a.comm);
+  const int64_t of_memory = GramLimit() / RanksHere(a.comm);
+  const int64_t limit = most > 0 ? most : of_memory;
 
   Numbering needed(a.n);
   needed.Insert(a.columns.row_idx);
@@ -180,7 +182,7 @@ Result<HybridDynamicPattern> Grow(const SpreadMatrix& a, const SpreadPattern* in
   if (with_progress.progress != nullptr) context.progress = &progress;
   HaloBudget budget{options.halo_bytes > 0 ? options.halo_bytes : DefaultHaloBytes(a.comm), 0};
   progress.NextStep(kGramShare);
-  Result<OwnGram> gram = MakeOwnGram(a, budget, context);
+  Result<OwnGram> gram = MakeOwnGram(a, options.gram_entries, budget, context);
   if (!gram.ok()) return gram.status();
 
   progress.NextStep(1);

@@ -23,6 +23,9 @@ namespace spaid::kernels::mpi {
 struct HybridDynamicOptions {
   DynamicSpaiOptions dynamic;
   int64_t halo_bytes = 0;  // as HybridSpaiOptions has it: for growth alone
+  // Entries of AᵀA that a rank makes, at most; 0: as many as a half of the memory holds that it may
+  // use, shared with the ranks on the same host.
+  int64_t gram_entries = 0;
 };
 
 struct HybridDynamicPattern {
@@ -35,8 +38,7 @@ struct HybridDynamicPattern {
 };
 
 // `initial`: columns that this rank owns, or null on all ranks. Errors: those of GrowDynamicSpai,
-// GRAM_TOO_LARGE where the columns of AᵀA of one rank are more than its memory holds, a half of the
-// host's shared with the ranks there; INVALID_ARGUMENT/BAD_HALO_BYTES, /OPTIONS_DIFFER;
+// GRAM_TOO_LARGE by gram_entries; INVALID_ARGUMENT/BAD_HALO_BYTES, /OPTIONS_DIFFER;
 // RESOURCE_EXHAUSTED/HALO_TOO_LARGE before more is fetched than allowed.
 [[gnu::visibility("default")]] Result<HybridDynamicPattern> GrowHybridDynamicSpai(
     const SpreadMatrix& a, const SpreadPattern* initial, const HybridDynamicOptions& options,

@@ -256,6 +256,22 @@ TEST(HybridDynamicSpai, RefusesAHaloOverItsLimitWithBothNumbers) {
                 StatusCode::kResourceExhausted, "HALO_TOO_LARGE", "halo_bytes");
 }
 
+TEST(HybridDynamicSpai, RefusesMoreOfTheGramMatrixThanARankMayHave) {
+  const SpreadMatrix a = Spread(oracle::Laplacian2d(20, 20));
+  const auto whole = GrowHybridDynamicSpai(a, nullptr, {}, {});
+  ASSERT_TRUE(whole.ok()) << whole.status().message();
+  const HybridDynamicOptions enough{.dynamic = {}, .gram_entries = whole->quality.gram_nnz};
+  EXPECT_TRUE(GrowHybridDynamicSpai(a, nullptr, enough, {}).ok());
+  const HybridDynamicOptions few{.dynamic = {},
+                                 .gram_entries = whole->quality.gram_nnz / (2 * Ranks())};
+  const Status status = GrowHybridDynamicSpai(a, nullptr, few, {}).status();
+  // The first of the longest rows, of the whole.
+  ExpectRefused(status, StatusCode::kResourceExhausted, "GRAM_TOO_LARGE", "row_idx", 21);
+  EXPECT_NE(status.message().find("memory holds " + std::to_string(few.gram_entries)),
+            std::string::npos)
+      << status.message();
+}
+
 TEST(HybridDynamicSpai, ACancelledGrowthEndsOnAllRanks) {
   const SpreadMatrix a = Spread(oracle::Laplacian2d(20, 20));
   StopSource source;
