@@ -137,7 +137,9 @@ ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
   }
   facts.Add("memory", memory);
   const bool factor = TraitsOf(estimate->engine).factored;
-  facts.Add(factor ? "nnz(G)" : "nnz(M)", "at most " + FormatCount(estimate->nnz));
+  if (estimate->nnz > 0) {  // 0: hypre's and PETSc's, which tell nothing before
+    facts.Add(factor ? "nnz(G)" : "nnz(M)", "at most " + FormatCount(estimate->nnz));
+  }
   facts.Add("download", FormatBytes(estimate->download_bytes));
   facts.Add("work", FormatFixed(estimate->flops / 1e9, 2) + " Gflop");
   if (estimate->n2_max > 0) {
