@@ -374,7 +374,7 @@ const bool kRegistered = [] {
     }
   };
   for (const Solved& problem : kProblems) add(problem);
-  // Of a file it is known when it is read whether CG may solve it.
+  // Whether CG may solve a file's matrix is known when it is read.
   static std::vector<Solved> files;
   for (const Problem& file : FileProblems()) files.push_back({file, /*spd=*/true});
   for (const Solved& problem : files) add(problem);

@@ -55,7 +55,7 @@ inline CscMatrix PermuteNodes(CscMatrix a, int node, int64_t window) {
   return a;
 }
 
-// What a mesh is to a device, made of a grid: coefficients vary, so that no row repeats, and nodes
+// Makes of a grid what a mesh is to a device: coefficients vary, so that no row repeats, and nodes
 // of so many unknowns come in random order.
 inline CscMatrix Scattered(CscMatrix a, int node) {
   const int64_t all = a.n_cols;

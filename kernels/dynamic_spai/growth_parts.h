@@ -11,8 +11,8 @@
 
 namespace spaid::kernels {
 
-// Where it begins: of each of the `n` columns from `first` on first itself, then the other rows of
-// `initial`, which may be null, ascending.
+// The rows that columns begin with: for each of the `n` from `first` on itself, then the other rows
+// of `initial`, which may be null, ascending.
 Pattern DynamicStarts(const PatternView* initial, int64_t n, int64_t first = 0);
 
 GrowthRules DynamicRules(const DynamicSpaiOptions& options);

@@ -29,7 +29,7 @@ struct GrownRows {
   std::vector<RowBatch> batches;
   Array<int64_t> counts;  // row i's number of entries is at i + 1
   Array<double> psi_ratio;
-  // Of a part: not 0 where a row has asked for columns that are elsewhere (RowBatch::lacked): it
+  // For a part: not 0 where a row has asked for columns that are elsewhere (RowBatch::lacked): it
   // stays without entries and is in no count.
   Array<uint8_t> lacking;
 };
@@ -51,7 +51,7 @@ class Growing {
                   std::optional<GrownRows>& grown);
 
  private:
-  // Of one thread.
+  // One for each thread.
   struct Worker {
     LackedColumns lacked;
     std::unique_ptr<RowGrower> grower;

@@ -89,7 +89,7 @@ class GrowthColumns {
 
 // Columns that a part of a matrix lacks, told as a row asks for them. One for each grower.
 struct LackedColumns {
-  // Of each column that may join; 0: it is elsewhere, and the part has its diagonal entry alone.
+  // For each column that may join; 0: it is elsewhere, and the part has its diagonal entry alone.
   std::span<const uint8_t> here;
   std::vector<int32_t> asked;  // of those, in the growth of a row, which is none of the whole then
 };

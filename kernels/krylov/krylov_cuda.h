@@ -20,9 +20,9 @@ namespace spaid::kernels {
 
 // An operator y = A x, laid out on a device. Immutable; thread-safe.
 //
-// Where the unknowns of a large A are scattered (kernels/sparse/reorder.h), so that products would
-// wait for the elements of x, A lies there in another order of the unknowns (order()), and solves
-// carry their vectors there and back. Its preconditioner must lie in the same order: `beside` is A,
+// A large A whose unknowns are scattered (kernels/sparse/reorder.h), so that products would wait
+// for the elements of x, lies there in another order of the unknowns (order()), and solves carry
+// their vectors there and back. Its preconditioner must lie in the same order: `beside` is A,
 // as it lies there, and null for A itself, whose order is then free.
 class CudaOperator {
  public:

@@ -142,7 +142,7 @@ Result<OwnGram> MakeOwnGram(const SpreadMatrix& a, int64_t most, HaloBudget& bud
   return out;
 }
 
-// What the ranks have, summed.
+// Sums what the ranks have.
 DynamicSpaiQuality Summarise(const SpreadMatrix& a, const SpreadGrown& grown, const OwnGram& gram) {
   RowTally tally = grown.tally;
   int64_t longest = 0;

@@ -9,7 +9,7 @@
 namespace spaid::kernels {
 
 enum class PetscMethod { kParasails, kBoomeramg, kGamg };
-// What ParaSails takes A for. kAuto is resolved by the engine.
+// Kinds of A for ParaSails. kAuto is resolved by the engine.
 enum class ParasailsSymmetry { kAuto, kGeneral, kSpd };
 enum class BoomeramgCoarsening { kHmis, kPmis, kFalgout, kCljp };
 enum class BoomeramgInterpolation { kExtended, kClassical, kDirect, kStandard, kMultipass };
@@ -54,7 +54,7 @@ inline Status CheckPetscOptions(const PetscEngineOptions& options) {
   return CheckRanges(options, "BAD_PETSC_OPTION");
 }
 
-// What PETSc tells of GAMG; zeros of the others, which tell nothing.
+// Figures that PETSc tells of GAMG; zeros of the others, which tell nothing.
 struct PetscQuality {
   int levels = 0;                                       // A's among them
   double operator_complexity = 0, grid_complexity = 0;  // entries, and rows, of all over A's

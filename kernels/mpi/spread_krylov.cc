@@ -308,7 +308,7 @@ Result<RhsResult> SolveSpread(const SpreadMatrix& a, Mat m, std::span<const doub
   Scale(solution.get(), exponent);  // where that overflows, the guess's residual says so
   SolveOptions scaled = options;
   scaled.atol = std::ldexp(options.atol, exponent);
-  // Of a singular A: what it reaches of b, and A and M without what is along its null space.
+  // For a singular A: what it reaches of b, and A and M without what is along its null space.
   VecOwner whole;
   Reach reach;
   MatOwner projected, projected_m;

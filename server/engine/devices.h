@@ -48,7 +48,7 @@ struct JoinedRanks {
 };
 // Joins the other processes where `flag` names mpi. `program`: version and options, the same on all
 // ranks. `threads`: of one rank; 0: its share of its host's cores. `keep_freed`:
-// JoinTerms'. Where a rank dies later, or is
+// JoinTerms'. If a rank dies later, or is
 // silent, this process ends with status 1 and one sentence. Errors: CheckDevicesFlag's;
 // UNAVAILABLE/RANKS_UNAVAILABLE, INVALID_ARGUMENT/OPTIONS_DIFFER.
 absl::StatusOr<JoinedRanks> JoinRanks(const std::string& flag, const std::string& program,

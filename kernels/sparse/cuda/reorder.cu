@@ -13,14 +13,14 @@ namespace {
 namespace cg = cooperative_groups;
 
 constexpr int kThreads = 256;
-// Of the search: a block a multiprocessor, and lanes that follow one column together.
+// The search: a block a multiprocessor, and lanes that follow one column together.
 constexpr int kSearchThreads = 1024, kLanes = 8, kTeams = kSearchThreads / kLanes;
 constexpr int64_t kHub = 1024;
 constexpr int kMostStarts = 64, kMostSteps = 4096, kLeastSteps = 12;
 // The search is begun anew from where it ended where that took so many steps at most: of a long
 // graph every end is as good.
 constexpr int kAgainSteps = 512;
-// Of an unknown that the search has not seen: bytes of 0x7f, more than any place.
+// An unknown that the search has not seen: bytes of 0x7f, more than any place.
 constexpr int32_t kUnseen = 0x7f7f7f7f;
 
 struct Search {
@@ -240,7 +240,7 @@ std::optional<UnknownOrder> FindOrder(Context& context, const PatternRef& a, int
   if (a.n == 0 || a.n >= kUnseen) return std::nullopt;
   UnknownOrder made{{context, a.n}, {context, a.n}};
   const Buffer<int32_t> parent(context, a.n);
-  // Of use before the places are known, and then for the rest: n + 1 of them.
+  // Used before the places are known, and then for the rest: n + 1 of them.
   const Buffer<int32_t> count(context, a.n + 1);
   const Buffer<int32_t> sums(context, context.multiprocessors);
   const Buffer<Search> search(context, 1);
@@ -282,7 +282,7 @@ Matrix PermuteByRows(Context& context, const PatternRef& a, int64_t nnz, const d
     PermuteKernel<<<Blocks(a.n * kLanes), kThreads, 0, context.stream>>>(
         a, order.order.get(), order.place.get(), col_ptr.get(), row_idx.get());
     CheckLaunch("PermuteKernel");
-    // Of a pattern it does not mind rows in any order.
+    // Rows may come in any order: there are no values yet.
     made = Transpose(context, {a.n, col_ptr.get(), row_idx.get()}, nnz, nullptr);
   }
   made.values = Buffer<double>(context, nnz);

@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(kThreads)
 bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* values) {
   const Buffer<int32_t> wrong(context, 1);
   wrong.Fill(0);
-  // Where it is not, the first columns mostly tell.
+  // The first columns mostly tell where it is not.
   constexpr int64_t kFirst = 1024;
   for (const int64_t columns : {std::min(kFirst, a.n), a.n}) {
     const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(

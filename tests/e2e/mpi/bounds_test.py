@@ -14,7 +14,7 @@ import matrices
 RANKS = int(os.environ['SPAID_RANKS'])
 ENGINES = ['static-spai', 'fsai', 'dynamic-spai', 'afsai']
 BOUND = r'; a rank takes at most (\d+) bytes, (\d+) of them columns of other ranks$'
-# Many times what a rank takes of a grid: a bound that is larger says nothing. Of what grows it is
+# Many times what a rank takes of a grid: a bound that is larger says nothing. For what grows it is
 # told as if every row grew as far as it may.
 LOOSE = {'static-spai': 8, 'fsai': 14, 'dynamic-spai': 30, 'afsai': 15}
 

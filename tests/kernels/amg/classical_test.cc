@@ -172,7 +172,7 @@ TEST(Interpolation, IsItsDefinition) {
         if (c < 0 || !std::binary_search(columns.begin(), columns.end(), c)) continue;
         at_columns.push_back(whole(i, j));
         kept += whole(i, j) * near.values[static_cast<size_t>(j)];
-        // What is left out is not larger.
+        // None is larger among those left out.
         ASSERT_GE(std::fabs(whole(i, j)), weights[columns.size() - 1] * (1 - 1e-12)) << i;
       }
       const double scale = kept != 0 && sum / kept > 0 ? sum / kept : 1;

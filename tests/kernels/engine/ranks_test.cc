@@ -424,7 +424,7 @@ TEST_F(Ranks, BuildWhatHypreAndPetscHave) {
   EXPECT_EQ(wild.status().reason(), "BAD_NEAR_NULL_SPACE");
   EXPECT_EQ(wild.status().index(), 3);
 
-  // What ParaSails takes A for follows from A, and CG from that.
+  // ParaSails takes A for what it is, and CG follows from that.
   for (const bool symmetric : {true, false}) {
     Diagnosis of = diagnosis;
     of.numerically_symmetric = symmetric;
@@ -441,7 +441,7 @@ TEST_F(Ranks, BuildWhatHypreAndPetscHave) {
   EXPECT_EQ(elsewhere.reason(), "RANKS_NEEDED");
   EXPECT_EQ(elsewhere.field(), "engine");
 
-  // Of a matrix that lies there alone they are built as of any other.
+  // A matrix that lies there alone is one as any other to them.
   const CscView a = ranks_->StandIn(a_);
   const auto alone = engine_->Resolve(Spec(EngineKind::kBoomeramg), a, diagnosis, nullptr, {});
   ASSERT_TRUE(alone.ok()) << alone.status().message();

@@ -71,7 +71,7 @@ class GpuOrder : public ::testing::Test {
   }
 };
 
-// Of |k − l| over the entries, in this order.
+// The mean of |k − l| over the entries, in this order.
 double MeanDistance(const CscMatrix& a, const Places& order) {
   Places place(order.size());
   for (size_t k = 0; k < order.size(); ++k)

@@ -28,7 +28,7 @@ PetscBuilt Built(const SpreadMatrix& a, PetscMethod method, const PetscEngineOpt
   return built.ok() ? *std::move(built) : PetscBuilt{};
 }
 
-// Of ones, with a guess of zero.
+// Solves for ones, with a guess of zero.
 RhsResult SolvedBy(const SpreadMatrix& a, Mat m, const SolveOptions& options) {
   std::vector<double> b(static_cast<size_t>(a.own().size()), 1.0), x(b.size());
   auto solved = SolveSpread(a, m, b, x, options, {});
@@ -154,7 +154,7 @@ TEST(PetscPreconditioner, OptionsComeToWhereTheyBelong) {
   expect(PetscMethod::kBoomeramg, &O::max_levels, 2, "max_levels");
   expect(PetscMethod::kGamg, &O::drop_threshold, 0.5, "drop_threshold");
   expect(PetscMethod::kGamg, &O::smooths, 0, "smooths");
-  // What one had is gone for the next one.
+  // None keeps what another one had.
   EXPECT_FALSE(differs(PetscMethod::kParasails, {}));
   EXPECT_FALSE(differs(PetscMethod::kBoomeramg, {}));
   EXPECT_FALSE(differs(PetscMethod::kGamg, {}));

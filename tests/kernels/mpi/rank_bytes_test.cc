@@ -1,4 +1,4 @@
-// Bounds on what a rank takes, against sizes that are known. What ranks do take is measured in
+// Bounds on what a rank takes, against sizes that are known. Peaks of ranks are measured in
 // tests/e2e/mpi/bounds_test.py.
 #include "kernels/mpi/rank_bytes.h"
 
@@ -65,7 +65,7 @@ TEST(RankBytes, AreOfTheRankWithMost) {
   EXPECT_GT(BoundOn(a, build, 4, 0).all, a.nnz() * 48);
 }
 
-// Where nothing is fetched, more ranks take less each, down to what is there for each row.
+// As long as nothing is fetched, more ranks take less each, down to what is there for each row.
 TEST(RankBytes, FallWithTheNumberOfRanks) {
   const CscMatrix a = oracle::From(gallery::Laplace27(24));
   for (const BuildToBound& build : Builds(a)) {

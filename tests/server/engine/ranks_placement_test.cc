@@ -99,7 +99,7 @@ TEST(RanksPlacementTest, WhatTheyAloneBuildIsTheirsHoweverSmall) {
   ASSERT_TRUE(placed.ok()) << placed.status();
   EXPECT_TRUE(placed->over_ranks);
   EXPECT_EQ(placed->why, "mpi:4: none else builds it");
-  // Where they have no room for it, nobody has.
+  // If they have no room for it, nobody has.
   estimate.host_bytes = 60'000'000;
   const absl::Status refused = bench.adapter.Place(build, estimate).status();
   EXPECT_EQ(ReasonOf(refused), reason::kBuildTooLarge);
