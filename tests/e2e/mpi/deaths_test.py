@@ -56,7 +56,6 @@ class Death:
     def test_while_a_matrix_comes(self):
         daemon = self.start_to_fail(RANKS, '--devices=cpu,mpi', '--max-matrix-bytes=1000000')
         call, grpc = self.half_an_upload(daemon, 100_000, 40)
-        daemon.wait(lambda: self.there(daemon, f'mpi:{RANKS}') > 0, 'has a part of the matrix', job.LIMIT)
         self.kill(daemon=daemon)
         with self.assertRaises(grpc.RpcError) as told:
             for _ in call:
