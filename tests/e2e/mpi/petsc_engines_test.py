@@ -71,7 +71,7 @@ class PetscEngines(job.TestCase):
         sails = iterations('--engine=parasails')
         self.assertGreater(iterations('--engine=parasails', '--parasails-levels=0'), sails)
         self.assertLess(iterations('--engine=parasails', '--parasails-filter=0', '--parasails-threshold=0'), sails)
-        self.assertGreater(iterations('--engine=boomeramg', '--strong-threshold=0.9', '--interpolation=direct'),
+        self.assertGreater(iterations('--engine=boomeramg', '--interpolation-entries=1', '--interpolation=direct'),
                            iterations('--engine=boomeramg'))
         self.assertGreater(iterations('--engine=gamg', '--smooths=0'), iterations('--engine=gamg'))
         general = self.ctl(self.daemon, 'build', self.spd, '--engine=parasails', '--parasails-symmetry=general')
