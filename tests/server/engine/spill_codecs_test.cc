@@ -153,8 +153,8 @@ TEST_F(SpillCodecs, PreconditionersSolveTheSame) {
     v1::Preconditioner now = ToProto(*got),
                        then =
                            ToProto(Stored<Preconditioner>{.handle = put->handle, .value = entry});
-    // Its rows are laid out when they are wanted, and until then counted by a bound, which has a byte
-    // a row for rows with the same columns.
+    // Its rows are laid out when they are wanted, and until then counted by a bound, which has a
+    // byte a row for rows with the same columns.
     EXPECT_NEAR(static_cast<double>(now.host_bytes()), static_cast<double>(then.host_bytes()),
                 64 + static_cast<double>(a->csc().n_cols));
     now.clear_host_bytes();
