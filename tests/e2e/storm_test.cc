@@ -160,7 +160,7 @@ constexpr char kCrowd[] = "--be-a-crowd";
 // Round after round of a hundred clients, a dozen of whom are killed in the middle: what the daemon
 // holds afterwards is what it held after the first rounds.
 TEST_F(Storm, RoundAfterRoundItHoldsNoMore) {
-  constexpr int kWarmUps = 2, kRounds = 6;
+  constexpr int kWarmUps = 4, kRounds = 6;
   // What malloc keeps; and of killed clients the last solutions (12 MB each), for WatchJob.
   constexpr int64_t kMoreBytes = 48 << 20;
   ASSERT_NO_FATAL_FAILURE(
@@ -187,9 +187,13 @@ TEST_F(Storm, RoundAfterRoundItHoldsNoMore) {
     DeleteAll();
     EXPECT_TRUE(Eventually([&] { return Gauge("spaid_freed_array_bytes") == 0; }));
   };
-  for (int i = 0; i < kWarmUps; ++i) ASSERT_NO_FATAL_FAILURE(round(i));
+  // Malloc keeps of a round some tens of megabytes more or less: the most of the warm-ups counts.
+  int64_t resident = 0;
+  for (int i = 0; i < kWarmUps; ++i) {
+    ASSERT_NO_FATAL_FAILURE(round(i));
+    resident = std::max(resident, daemon->ResidentBytes());
+  }
   const int descriptors = daemon->OpenDescriptors();
-  const int64_t resident = daemon->ResidentBytes();
   std::vector<int64_t> more;
   for (int i = 0; i < kRounds; ++i) {
     ASSERT_NO_FATAL_FAILURE(round(kWarmUps + i));
