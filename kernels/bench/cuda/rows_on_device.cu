@@ -9,6 +9,7 @@
 #include "kernels/bench/cuda/rows_on_device.h"
 #include "kernels/bench/cuda/times.h"
 #include "kernels/krylov/cuda/product.h"
+#include "kernels/krylov/cuda/product_end.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -164,7 +165,7 @@ double RowsOnDevice::Time(int products, bool with_dot) {
                 LaunchProduct(Branch{stream}, own, p.get(), q.get(),
                               Dot<>{p.get(), body.dot.get(), body.space()});
               } else {
-                LaunchProduct(Branch{stream}, own, p.get(), q.get(), NoEpilogue{});
+                cuda::Product(Branch{stream}, own, p.get(), q.get(), ProductEnd<1, 0>{});
               }
             },
             body.rows);

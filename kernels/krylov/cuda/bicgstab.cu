@@ -53,23 +53,6 @@ __global__ void ResumeKernel(SolveState* states) {
   }
 }
 
-// Epilogue of v = A M p: its products with the shadow residual and with itself, and alpha.
-template <int kColumns>
-struct DirectionProduct : Running<kColumns> {
-  static __device__ constexpr bool EndsInSum() { return true; }
-  static constexpr int kSums = 2;
-  const double* shadow;
-  __device__ void Row(int64_t at, double v, double (&sums)[2]) const {
-    sums[0] = fma(shadow[at], v, sums[0]);
-    sums[1] = fma(v, v, sums[1]);
-  }
-  __device__ void Finish(double (&sums)[kColumns][2]) const {
-    SumGrid(sums, this->space, [this](const double(&total)[2]) {
-      if (!this->Skip()) bicgstab::TakeAlpha(this->state(), total[0], total[1]);
-    });
-  }
-};
-
 // r becomes s = r − alpha v. `hat` not null: M s for a diagonal M.
 template <int kColumns>
 struct Half : Running<kColumns> {
@@ -100,23 +83,6 @@ struct Half : Running<kColumns> {
       r[at] = s;
       if (hat != nullptr) hat[at] = diagonal[i] * s;
       sums[slot][0] = fma(s, s, sums[slot][0]);
-    });
-  }
-};
-
-// Epilogue of t = A M s: its products with s and with itself, and omega.
-template <int kColumns>
-struct ResidualProduct : Running<kColumns> {
-  static __device__ constexpr bool EndsInSum() { return true; }
-  static constexpr int kSums = 2;
-  const double* s;
-  __device__ void Row(int64_t at, double t, double (&sums)[2]) const {
-    sums[0] = fma(t, s[at], sums[0]);
-    sums[1] = fma(t, t, sums[1]);
-  }
-  __device__ void Finish(double (&sums)[kColumns][2]) const {
-    SumGrid(sums, this->space, [this](const double(&total)[2]) {
-      if (!this->Skip()) bicgstab::TakeOmega(this->state(), total[0], total[1]);
     });
   }
 };
@@ -266,15 +232,17 @@ class Bicgstab final : public Solve {
     const Running<kColumns> running{states(), sums()};
     const Direction<kColumns> direction{running,   n_,       finished(),  v_.get(),
                                         diagonal_, p_.get(), hat(p_hat_), best_.get()};
-    const ProductStep first(a_, p_hat(), v_.get(),
-                            DirectionProduct<kColumns>{running, shadow_.get()});
+    const ProductStep first(
+        a_, p_hat(), v_.get(),
+        ProductEnd<kColumns, 2>{running, shadow_.get(), Scalar::kBicgstabAlpha});
     const Half<kColumns> half{running, n_, v_.get(), diagonal_, r_.get(), hat(s_hat_)};
-    const ProductStep second(a_, s_hat(), t_.get(), ResidualProduct<kColumns>{running, r_.get()});
+    const ProductStep second(a_, s_hat(), t_.get(),
+                             ProductEnd<kColumns, 2>{running, r_.get(), Scalar::kBicgstabOmega});
     const Full<kColumns> full{running,       n_,       p_hat(), s_hat(), t_.get(),
                               shadow_.get(), x_.get(), r_.get()};
     // With a diagonal M the steps themselves write M p and M s.
     if (!has_m() || diagonal_ != nullptr) return use(direction, first, half, second, full);
-    const PlainProduct<kColumns> plain{running};
+    const ProductEnd<kColumns, 0> plain{running};
     double* const between = between_.get();
     if (m_.then != nullptr) {
       return use(direction, ProductStep(*m_.first, p_.get(), between, plain),

@@ -4,8 +4,8 @@
 
 #include <cfloat>
 
-#include "kernels/krylov/cuda/fused_steps.h"
 #include "kernels/krylov/cuda/persistent_smem.h"
+#include "kernels/krylov/cuda/solve_state.h"
 
 namespace spaid::cuda::bicgstab {
 

@@ -29,23 +29,6 @@ __global__ void __launch_bounds__(kSumThreads)
 
 __global__ void ResumeKernel(SolveState* states) { cg::CheckRho(states[threadIdx.x]); }
 
-// Epilogue of z = M r: the sum rᵀz, and rho.
-template <int kColumns>
-struct ResidualProduct : Running<kColumns> {
-  static __device__ constexpr bool EndsInSum() { return true; }
-  static constexpr int kSums = 1;
-  const double* r;
-
-  __device__ void Row(int64_t at, double z, double (&sums)[1]) const {
-    sums[0] = fma(r[at], z, sums[0]);
-  }
-  __device__ void Finish(double (&sums)[kColumns][1]) const {
-    SumGrid(sums, this->space, [this](const double(&total)[1]) {
-      if (!this->Skip()) cg::TakeRho(this->state(), total[0]);
-    });
-  }
-};
-
 // p = z + beta p. Where the iterate before the last is the best one, it is saved: x less alpha p.
 template <int kColumns, bool kDiagonal>
 struct Direction : Running<kColumns> {
@@ -86,23 +69,6 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 __global__ void KeptKernel(SolveState* states) { states[threadIdx.x].save_best = 0; }
-
-// Epilogue of q = A p: the sum pᵀq, and alpha.
-template <int kColumns>
-struct DirectionProduct : Running<kColumns> {
-  static __device__ constexpr bool EndsInSum() { return true; }
-  static constexpr int kSums = 1;
-  const double* p;
-
-  __device__ void Row(int64_t at, double q, double (&sums)[1]) const {
-    sums[0] = fma(p[at], q, sums[0]);
-  }
-  __device__ void Finish(double (&sums)[kColumns][1]) const {
-    SumGrid(sums, this->space, [this](const double(&total)[1]) {
-      if (!this->Skip()) cg::TakeAlpha(this->state(), total[0]);
-    });
-  }
-};
 
 // x += alpha p, r -= alpha q, with the sums rᵀr and, where M is a diagonal, rᵀz.
 template <int kColumns, bool kDiagonal>
@@ -178,7 +144,7 @@ class Cg final : public Solve {
   auto WithSteps(const Use& use) const {
     const Running<kColumns> running{states(), sums()};
     const ProductStep product(a_, p_.get(), q_.get(),
-                              DirectionProduct<kColumns>{running, p_.get()});
+                              ProductEnd<kColumns, 1>{running, p_.get(), Scalar::kCgAlpha});
     const auto with = [&](auto diagonal, const double* z, const auto&... before) {
       const Direction<kColumns, diagonal> direction{running,  n_,       diagonal_,  z,
                                                     x_.get(), p_.get(), best_.get()};
@@ -186,11 +152,12 @@ class Cg final : public Solve {
                                           p_.get(), q_.get(), x_.get(),     r_.get()};
       return use(before..., direction, product, step);
     };
-    const ResidualProduct<kColumns> rho{running, r_.get()};
+    const ProductEnd<kColumns, 1> rho{running, r_.get(), Scalar::kCgRho};
     if (m_.then != nullptr) {
-      return with(std::false_type{}, z_.get(),
-                  ProductStep(*m_.first, r_.get(), between_.get(), PlainProduct<kColumns>{running}),
-                  ProductStep(*m_.then, between_.get(), z_.get(), rho));
+      return with(
+          std::false_type{}, z_.get(),
+          ProductStep(*m_.first, r_.get(), between_.get(), ProductEnd<kColumns, 0>{running}),
+          ProductStep(*m_.then, between_.get(), z_.get(), rho));
     }
     if (is_explicit_) {
       return with(std::false_type{}, z_.get(), ProductStep(*m_.first, r_.get(), z_.get(), rho));

@@ -2,8 +2,8 @@
 // shared memory (cg_persistent_smem.cu).
 #pragma once
 
-#include "kernels/krylov/cuda/fused_steps.h"
 #include "kernels/krylov/cuda/persistent_smem.h"
+#include "kernels/krylov/cuda/solve_state.h"
 
 namespace spaid::cuda::cg {
 

@@ -17,100 +17,29 @@
 #include <type_traits>
 #include <variant>
 
-#include "kernels/krylov/cuda/node_product.h"
-#include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/cuda/product.h"
-#include "kernels/krylov/cuda/segment.h"
-#include "kernels/krylov/cuda/sums.h"
+#include "kernels/krylov/cuda/product_end.h"
+#include "kernels/krylov/cuda/solve_state.h"
 
 namespace spaid::cuda {
 
-// Iterations of a segment, at most.
-inline constexpr int kMostIterations = 128;
-
-struct SolveState {
-  SegmentEnd status;
-  int32_t iteration;  // iterations done in this segment
-  int32_t limit;      // iterations of this segment, at most
-  int32_t fresh;      // the direction is to be set from the residual alone
-  int32_t save_best;  // the next kernel that updates x saves the iterate before it as the best
-  double target;
-  double previous_norm, best_norm;  // residual of the previous iterate, of the saved best one
-  double diverged_at;
-  double value;  // the scalar that led to the status
-  double rho;    // CG: rᵀz. BiCGSTAB: the shadow residual's product with r
-  double alpha, beta, omega;
-  double r_norm, shadow_norm, s_norm;
-  double norms[kMostIterations];  // the recursion's residual, by iteration
-};
-
-// Counts an iteration that ended with this residual norm, and sets the status where the segment
-// ends. Called by one thread.
-__device__ inline void CountIteration(SolveState& state, double norm) {
-  state.previous_norm = norm;
-  state.norms[state.iteration++] = norm;
-  if (!isfinite(norm)) {
-    state.status = SegmentEnd::kNonFinite;
-  } else if (norm <= state.target) {
-    state.status = SegmentEnd::kUnderTarget;
-  } else if (state.iteration >= state.limit) {
-    state.status = SegmentEnd::kPaused;
-  }
-}
-
-// The same, and has the previous iterate saved where it is the best so far and this one is worse.
-__device__ inline void RecordNorm(SolveState& state, double norm) {
-  if (norm > state.previous_norm && state.previous_norm < state.best_norm) {
-    state.save_best = 1;
-    state.best_norm = state.previous_norm;
-  }
-  CountIteration(state, norm);
-}
-
-// Base of epilogues and steps: the state of the thread's column, and the memory for sums.
-template <int kColumns>
-struct Running {
-  static constexpr int kOf = kColumns;
-
-  SolveState* states;
-  SumSpace space;
-
-  __device__ SolveState& state() const { return states[Column<kColumns>()]; }
-  __device__ bool Skip() const { return state().status != SegmentEnd::kRunning; }
-  __device__ Running& running() { return *this; }
-};
-
-// y = A x with an epilogue (product.h); A is not a diagonal.
-template <int kColumns = 1, class Epilogue>
-void Product(const Context& context, const Operator& op, const double* x, double* y,
-             const Epilogue& epilogue) {
-  std::visit(
-      [&](const auto& own) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Diagonal>) {
-          throw Failure(CudaFault::kError, "a product with an epilogue by a diagonal");
-        } else {
-          LaunchProduct<kColumns>(Branch{context.stream}, own, x, y, epilogue);
-        }
-      },
-      op);
-}
-
 // y = A x as a step.
-template <class Epilogue>
+template <int kColumns, int kDots>
 struct ProductStep {
-  static __device__ constexpr bool EndsInSum() { return Epilogue::EndsInSum(); }
+  static __device__ constexpr bool EndsInSum() { return kDots > 0; }
 
   const Operator* op;  // host memory
   const double* x;
   double* y;
-  Epilogue epilogue;
+  ProductEnd<kColumns, kDots> end;
   // Set where `op` is laid out by rows (Csr).
   CsrRef<double> wide{};
   CsrRef<float> narrow{};
   bool is_wide = false, many_threads = false;
 
-  ProductStep(const Operator& of, const double* from, double* to, const Epilogue& with)
-      : op(&of), x(from), y(to), epilogue(with) {
+  ProductStep(const Operator& of, const double* from, double* to,
+              const ProductEnd<kColumns, kDots>& with)
+      : op(&of), x(from), y(to), end(with) {
     if (const auto* rows = std::get_if<Csr<double>>(&of)) {
       wide = rows->ref();
       many_threads = rows->threads_a_row() > 1;
@@ -121,8 +50,8 @@ struct ProductStep {
     }
   }
 
-  __device__ bool Skip() const { return epilogue.Skip(); }
-  __device__ Running<1>& running() { return epilogue.running(); }
+  __device__ bool Skip() const { return end.Skip(); }
+  __device__ Running<1>& running() { return end.running(); }
   // In a persistent kernel.
   __device__ void Run() const {
     if (is_wide) {
@@ -135,22 +64,13 @@ struct ProductStep {
  private:
   template <class Value>
   __device__ void Multiply(const CsrRef<Value>& rows) const {
-    const auto blocks = static_cast<int>(epilogue.space.Blocks());
+    const auto blocks = static_cast<int>(end.space.Blocks());
     if (many_threads) {
-      product::Multiply<1, kManyThreads, false, true>(rows, x, y, true, blocks, epilogue);
+      product::Multiply<1, kManyThreads, false, true>(rows, x, y, true, blocks, end);
     } else {
-      product::Multiply<1, 1, false, true>(rows, x, y, true, blocks, epilogue);
+      product::Multiply<1, 1, false, true>(rows, x, y, true, blocks, end);
     }
   }
-};
-
-// The epilogue of a step's product with nothing to sum.
-template <int kColumns>
-struct PlainProduct : Running<kColumns> {
-  static __device__ constexpr bool EndsInSum() { return false; }
-  static constexpr int kSums = 1;
-  __device__ void Row(int64_t, double, double (&)[1]) const {}
-  __device__ void Finish(double (&)[kColumns][1]) const {}
 };
 
 template <class Step>
@@ -164,9 +84,9 @@ void LaunchStep(const Context& context, int blocks, const Step& step) {
   StepKernel<<<blocks, kSumThreads, 0, context.stream>>>(step);
   CheckLaunch("StepKernel");
 }
-template <class Epilogue>
-void LaunchStep(const Context& context, int, const ProductStep<Epilogue>& step) {
-  Product<Epilogue::kOf>(context, *step.op, step.x, step.y, step.epilogue);
+template <int kColumns, int kDots>
+void LaunchStep(const Context& context, int, const ProductStep<kColumns, kDots>& step) {
+  Product(context, *step.op, step.x, step.y, step.end);
 }
 
 // Runs a step and the barrier after it; false: the solve does not run any more. Uniform over the
@@ -210,8 +130,8 @@ template <class Step>
 bool MayPersist(const Context&, const Step&) {
   return true;
 }
-template <class Epilogue>
-bool MayPersist(const Context& context, const ProductStep<Epilogue>& step) {
+template <int kDots>
+bool MayPersist(const Context& context, const ProductStep<1, kDots>& step) {
   return std::visit(
       [&](const auto& own) {
         using Own = std::decay_t<decltype(own)>;
@@ -230,11 +150,11 @@ int SetBlocks(int blocks, Step& step) {
   step.space.blocks = static_cast<unsigned>(blocks);
   return blocks;
 }
-template <class Epilogue>
-int SetBlocks(int, ProductStep<Epilogue>& step) {
+template <int kDots>
+int SetBlocks(int, ProductStep<1, kDots>& step) {
   const auto* wide = std::get_if<Csr<double>>(step.op);
   return SetBlocks(wide != nullptr ? wide->blocks() : std::get<Csr<float>>(*step.op).blocks(),
-                   step.epilogue);
+                   step.end);
 }
 
 // Runs so many iterations in one persistent kernel. `blocks`: for steps that are no products.

@@ -77,15 +77,12 @@ __global__ void UpdatedKernel(Cycle* cycle) {
   if (cycle->update > 0) cycle->update = cycle->columns = 0;
 }
 
-// Epilogue of z = M V y: x += z.
-struct AddProduct {
-  static constexpr int kSums = 1;
-  double* x;
-  const Cycle* cycle;
-  __device__ bool Skip() const { return cycle->update == 0; }
-  __device__ void Row(int64_t i, double z, double (&)[1]) const { x[i] += z; }
-  __device__ void Finish(double (&)[1][1]) const {}
-};
+// x += z for z = M V y.
+__global__ void __launch_bounds__(kSumThreads)
+    AddKernel(int64_t n, const double* z, const Cycle* cycle, double* x) {
+  if (cycle->update == 0) return;
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) { x[i] += z[i]; });
+}
 
 // Saad, Schultz 1986; right-preconditioned, Saad 2003, algorithm 9.5, by classical Gram-Schmidt.
 class Gmres final : public Solve {
@@ -134,7 +131,7 @@ class Gmres final : public Solve {
 
   // r_ is the vector that A, or an explicit M, multiplies.
   void Iterate() override {
-    const PlainProduct<1> plain{{states(), sums()}};
+    const ProductEnd<1, 0> plain{{states(), sums()}};
     if (m_.then != nullptr) {
       Product(context_, *m_.first, r_.get(), between_.get(), plain);
       Product(context_, *m_.then, between_.get(), z_.get(), plain);
@@ -181,13 +178,15 @@ class Gmres final : public Solve {
                                                                 is_explicit_ ? r_.get() : x_.get());
     CheckLaunch("UpdateKernel");
     if (is_explicit_) {
-      const AddProduct add{x_.get(), cycle_.get()};
       if (m_.then != nullptr) {
         Apply(context_, *m_.first, r_.get(), between_.get());
-        Product(context_, *m_.then, between_.get(), z_.get(), add);
+        Apply(context_, *m_.then, between_.get(), z_.get());
       } else {
-        Product(context_, *m_.first, r_.get(), z_.get(), add);
+        Apply(context_, *m_.first, r_.get(), z_.get());
       }
+      AddKernel<<<blocks(), kSumThreads, 0, context_.stream>>>(n_, z_.get(), cycle_.get(),
+                                                               x_.get());
+      CheckLaunch("AddKernel");
     }
     UpdatedKernel<<<1, 1, 0, context_.stream>>>(cycle_.get());
     CheckLaunch("UpdatedKernel");

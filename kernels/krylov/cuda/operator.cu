@@ -3,9 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/krylov/cuda/node_product.h"
 #include "kernels/krylov/cuda/operator.h"
-#include "kernels/krylov/cuda/product.h"
+#include "kernels/krylov/cuda/product_end.h"
 #include "kernels/krylov/cuda/times.h"
 
 namespace spaid::cuda {
@@ -91,16 +90,25 @@ const SmemCsr* SmemLayout(const Operator& a, const Operator* m) {
   return rows->smem();
 }
 
-void Apply(const Context& context, const Operator& op, const double* x, double* y) {
+void Product(const Context& context, const Operator& op, const double* x, double* y,
+             const AnyProductEnd& end) {
   std::visit(
       [&](const auto& own) {
         if constexpr (kIsDiagonal<decltype(own)>) {
-          LaunchDiagonal(context, own.values.size(), own.values.get(), x, y);
+          throw Failure(CudaFault::kError, "a product with sums by a diagonal");
         } else {
-          LaunchProduct(Branch{context.stream}, own, x, y, NoEpilogue{});
+          Product(Branch{context.stream}, own, x, y, end);
         }
       },
       op);
+}
+
+void Apply(const Context& context, const Operator& op, const double* x, double* y) {
+  if (const auto* diagonal = std::get_if<Diagonal>(&op)) {
+    LaunchDiagonal(context, diagonal->values.size(), diagonal->values.get(), x, y);
+  } else {
+    Product(context, op, x, y, ProductEnd<1, 0>{});
+  }
 }
 
 double TimeProducts(Context& context, const Operator& op, int products) {

@@ -29,13 +29,6 @@
 
 namespace spaid::cuda {
 
-struct NoEpilogue {
-  static constexpr int kSums = 1;
-  __device__ bool Skip() const { return false; }
-  __device__ void Row(int64_t, double, double (&)[kSums]) const {}
-  __device__ void Finish(double (&)[1][kSums]) const {}
-};
-
 namespace product {
 
 inline constexpr int kWarps = kProductThreads / 32;

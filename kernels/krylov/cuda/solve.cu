@@ -19,27 +19,22 @@ constexpr double kIterationUs = 10;
 // Block size of the kernels below that have nothing to sum.
 constexpr int kThreads = 256;
 
-// Epilogue: b − A x in place of A x, and its norm, for the `wanted` columns.
+// r becomes b − r, where it is A x, with its norm, for the `wanted` columns.
 template <int kColumns>
-struct Residual {
-  static constexpr int kSums = 1;
-  const double* b;
-  double* r;
-  uint32_t wanted;
-  SolveState* states;
-  SumSpace space;
-
-  __device__ bool Skip() const { return (wanted >> Column<kColumns>() & 1) == 0; }
-  __device__ void Row(int64_t at, double y, double (&sums)[1]) const {
-    const double own = b[at] - y;
+__global__ void __launch_bounds__(kSumThreads)
+    ResidualKernel(int64_t n, uint32_t wanted, const double* b, double* r, SolveState* states,
+                   SumSpace space) {
+  const bool runs = (wanted >> Column<kColumns>() & 1) != 0;
+  double sums[kColumns][1] = {};
+  ForOwn<kColumns>(runs ? n : 0, [&](int64_t, int64_t at, int slot) {
+    const double own = b[at] - r[at];
     r[at] = own;
-    sums[0] = fma(own, own, sums[0]);
-  }
-  __device__ void Finish(double (&sums)[kColumns][1]) const {
-    SumGrid(sums, space,
-            [this](const double(&total)[1]) { states[Column<kColumns>()].value = sqrt(total[0]); });
-  }
-};
+    sums[slot][0] = fma(own, own, sums[slot][0]);
+  });
+  SumGrid(sums, space, [&](const double(&total)[1]) {
+    if (runs) states[Column<kColumns>()].value = sqrt(total[0]);
+  });
+}
 
 __global__ void BeginKernel(SolveState* state, SolveStart start, double diverged_at) {
   *state = {};
@@ -157,8 +152,12 @@ void Solve::CopyColumn(int column, const Buffer<double>& from, const Buffer<doub
 
 void Solve::FindResiduals(uint32_t wanted, const Buffer<double>& v) {
   WithColumns(columns_, [&](auto columns) {
-    Product<columns>(context_, a_, v.get(), scratch_.get(),
-                     Residual<columns>{b_.get(), scratch_.get(), wanted, states(), sums()});
+    ProductEnd<columns, 0> end{};
+    end.wanted = wanted;
+    Product(context_, a_, v.get(), scratch_.get(), end);
+    ResidualKernel<columns><<<blocks(), kSumThreads, 0, context_.stream>>>(
+        n_, wanted, b_.get(), scratch_.get(), states(), sums());
+    CheckLaunch("ResidualKernel");
   });
   Check(cudaMemcpyAsync(seen_, states(), static_cast<size_t>(columns_) * sizeof(SolveState),
                         cudaMemcpyDeviceToHost, context_.stream),
