@@ -162,8 +162,9 @@ class RenderingTest(ChartCase):
 
     def test_a_fleet_has_names_volumes_and_no_address_of_its_own(self):
         objects = self.render('-f', chart() / 'ci/fleet-spill-values.yaml')
-        fleet, service = objects['StatefulSet', 'spaid']['spec'], objects['Service', 'spaid']['spec']
-        self.assertEqual(fleet['serviceName'], 'spaid')
+        fleet, service = objects['StatefulSet', 'spaid']['spec'], objects['Service', 'spaid-fleet']['spec']
+        self.assertEqual(fleet['serviceName'], 'spaid-fleet')
+        self.assertNotIn(('Service', 'spaid'), objects, 'a service cannot become headless by an upgrade')
         self.assertEqual(service['clusterIP'], 'None')
         self.assertFalse(service.get('publishNotReadyAddresses', False), 'who drains leaves the name')
         self.assertEqual(fleet['volumeClaimTemplates'][0]['spec']['resources']['requests']['storage'], '200Gi')
@@ -194,9 +195,22 @@ class RenderingTest(ChartCase):
                     target = spec['scaleTargetRef']
                     self.assertIn((target['kind'], target['name']), objects)
                 if kind == 'Certificate':
+                    services = [name for kind, name in objects if kind == 'Service']
+                    self.assertIn(f'{services[0]}.default.svc', spec['dnsNames'])
                     secrets = [v['secret']['secretName'] for v in self.workload('-f', file)[1]['volumes']
                                if 'secret' in v]
                     self.assertIn(spec['secretName'], secrets)
+
+    def test_series_are_those_of_its_own_pods(self):
+        for mode, own, others in (('deployment', 'spaid-7d9c6b8f45-x2x4z', ('spaid-two-7d9c6b8f45-x2x4z', 'spaid-0')),
+                                  ('fleet', 'spaid-12', ('spaid-two-0', 'spaid-7d9c6b8f45-x2x4z')),
+                                  ('daemonset', 'spaid-x2x4z', ('spaid-two-x2x4z', 'spaid-0'))):
+            rules = self.render(*SECURE, '--set=monitoring.prometheusRule=true', f'--set=mode={mode}')
+            text = yaml.safe_dump(rules['PrometheusRule', 'spaid']['spec'], width=10000)
+            (pods,) = set(re.findall(r'pod=~"([^"]+)"', text))
+            self.assertRegex(own, f'^(?:{pods})$')  # as Prometheus anchors it
+            for other in others:
+                self.assertNotRegex(other, f'^(?:{pods})$')
 
     def test_pods_have_no_rights(self):
         for file in values_files():
@@ -243,6 +257,10 @@ class RenderingTest(ChartCase):
         values = yaml.safe_load((chart() / 'values.yaml').read_text())
         self.assertEqual(set(schema['properties']) - {'global'}, set(values))
 
+    def test_it_is_of_the_version_of_the_daemon(self):
+        version = subprocess.run([SPAID, '--version'], capture_output=True, text=True, check=True).stdout.split()[1]
+        self.assertEqual(yaml.safe_load((chart() / 'Chart.yaml').read_text())['appVersion'], version)
+
     def test_the_kustomize_files_are_its_rendering(self):
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([ROOT / 'deploy/helm/render', folder], env={'HELM': str(self.tools.helm),
@@ -263,7 +281,7 @@ class RenderingTest(ChartCase):
 class RulesTest(ChartCase):
 
     def setUp(self):
-        self.objects = self.render('-f', chart() / 'ci/monitoring-values.yaml')
+        self.objects = self.render('-f', chart() / 'ci/monitoring-values.yaml', '--set=mode=fleet')
         self.rules = self.objects['PrometheusRule', 'spaid']['spec']
         self.alerts = [r for g in self.rules['groups'] for r in g['rules'] if 'alert' in r]
 

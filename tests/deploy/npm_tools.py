@@ -47,9 +47,12 @@ def tools(folder):
 def install(made):
     for name in FILES:
         shutil.copy(SOURCE / name, made.folder / name)
-    result = subprocess.run(['npm', 'ci', '--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund',
-                             '--fetch-retries=1', '--fetch-timeout=60000'],
-                            cwd=made.folder, capture_output=True, text=True, check=False)
+    try:
+        result = subprocess.run(['npm', 'ci', '--ignore-scripts', '--prefer-offline', '--no-audit', '--no-fund',
+                                 '--fetch-retries=1', '--fetch-timeout=60000'],
+                                cwd=made.folder, capture_output=True, text=True, check=False, timeout=200)
+    except subprocess.TimeoutExpired as error:
+        raise unittest.SkipTest('the registry of npm does not answer in time') from error
     if result.returncode != 0:
         if any(word in result.stderr for word in UNREACHED):
             raise unittest.SkipTest('the registry of npm does not answer')

@@ -2,6 +2,11 @@
 {{- if contains "spaid" .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-spaid" (.Release.Name | trunc 44 | trimSuffix "-") }}{{ end }}
 {{- end }}
 
+{{/* Of a fleet another one: Kubernetes lets no service become headless. */}}
+{{- define "spaid.service" -}}
+{{ include "spaid.name" . }}{{ if eq .Values.mode "fleet" }}-fleet{{ end }}
+{{- end }}
+
 {{- define "spaid.selector" -}}
 app.kubernetes.io/name: spaid
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -31,9 +36,10 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- add .Values.drain.graceSeconds .Values.drain.deadlineSeconds 60 (ternary 20 0 (ne .Values.spill.size "")) 10 }}
 {{- end }}
 
-{{/* Labels of the release's series. */}}
+{{/* Labels of the release's series: by what Kubernetes calls its pods, and not those of a release `spaid-two`. */}}
 {{- define "spaid.series" -}}
-namespace="{{ .Release.Namespace }}",pod=~"{{ include "spaid.name" . }}-.+"
+{{- $pods := get (dict "deployment" "[a-z0-9]{6,10}-[a-z0-9]{5}" "fleet" "[0-9]+" "daemonset" "[a-z0-9]{5}") .Values.mode -}}
+namespace="{{ .Release.Namespace }}",pod=~"{{ include "spaid.name" . }}-{{ $pods }}"
 {{- end }}
 
 {{- define "spaid.serviceAccount" -}}
