@@ -116,6 +116,12 @@ class ImageTest(unittest.TestCase):
         self.assertIn('debian', labels['org.opencontainers.image.base.name'])
         self.assertIn(image['Digest'], self.told)
 
+    def test_the_same_tree_on_the_same_base_has_the_same_digest(self):
+        self.podman('rmi', '--force', IMAGE)  # with its layers, which would be taken again
+        again = subprocess.run([ROOT / 'deploy/image', f'--build={BUILD}', f'--tag={IMAGE}'], env=self.environment,
+                               capture_output=True, text=True, check=False)
+        self.assertEqual((again.returncode, again.stdout), (0, self.told), again.stderr)
+
     def test_it_lists_its_packages(self):
         def shown(name):
             return self.podman('run', '--rm', '--network=none', '--entrypoint=cat', IMAGE,
