@@ -77,6 +77,18 @@ void ReloadTokens(const Flags& flags, Authenticator* authenticator) {
   Log(LogLevel::kInfo, "tokens_reloaded", {{"tokens", tenants}, {"admin_tokens", administrators}});
 }
 
+// A file that cannot be read now leaves what was told before: the daemon, too, keeps what it has.
+void TellExpiry(const TlsFiles& tls, Metrics* metrics) {
+  const auto tell = [metrics](const char* flag, const std::string& file) {
+    if (file.empty()) return;
+    if (const auto expiry = CertificateExpiry(flag, file); expiry.ok()) {
+      metrics->SetCertificateExpiry(flag, *expiry);
+    }
+  };
+  tell("tls-cert", tls.certificate);
+  tell("tls-client-ca", tls.client_ca);
+}
+
 // Small blocks that were freed stay with malloc, for ever where a few live ones lie behind them.
 // Gives back to the system what a burst left, when it has stayed resident for two looks: a steady
 // load uses it again.
@@ -156,7 +168,11 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
       local ? flags.local.max_connections + flags.backend.segments.max_segments : 0;
   backend.connections().LimitTo(
       ConnectionsFor(descriptors - flags.ops.max_connections - for_local));
-  metrics.OnScrape([&backend] { backend.SetGauges(); });
+  metrics.SetMemoryLimit(kernels::UsableMemoryBytes());
+  metrics.OnScrape([&backend, &metrics, tls = flags.tls] {
+    backend.SetGauges();
+    TellExpiry(tls, &metrics);
+  });
   ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = flags.address,
                                                   .credentials = credentials,
                                                   .reflection = flags.reflection,

@@ -35,10 +35,11 @@ const Histogram::BucketBoundaries& Iterations() {
 }
 
 // Counters that are kept elsewhere: brings `counter` up to `total`.
-void CatchUp(Counter& counter, int64_t total) {
-  const double missing = static_cast<double>(total) - counter.Value();
+void CatchUp(Counter& counter, double total) {
+  const double missing = total - counter.Value();
   if (missing > 0) counter.Increment(missing);
 }
+void CatchUp(Counter& counter, int64_t total) { CatchUp(counter, static_cast<double>(total)); }
 
 std::string S(std::string_view v) { return std::string(v); }
 
@@ -106,7 +107,7 @@ std::map<std::string, int64_t> SumsBy(std::string_view label, const Family<Count
 }  // namespace
 
 struct Metrics::Families {
-  prometheus::Registry registry;
+  prometheus::Registry registry, of_tenants;
 
   Family<Counter>& AddCounter(const char* name, const char* help) {
     return prometheus::BuildCounter().Name(name).Help(help).Register(registry);
@@ -153,6 +154,11 @@ struct Metrics::Families {
   Gauge& running = AddGauge("spaid_jobs_running", "Jobs that run.").Add({});
   Gauge& paused =
       AddGauge("spaid_jobs_paused", "Of these, those that wait for their next turn.").Add({});
+  Family<Counter>& tenant_seconds =
+      prometheus::BuildCounter()
+          .Name("spaid_tenant_device_seconds_total")
+          .Help("Device time that a tenant's jobs took; without a name, of all not told apart.")
+          .Register(of_tenants);
   Gauge& eta = AddGauge("spaid_queue_eta_seconds", "Estimated wait of a job sent now.").Add({});
 
   ByLabels<Counter> columns{
@@ -226,6 +232,10 @@ struct Metrics::Families {
                  "Bytes of values sent to a GPU while the matrix came; of these taken by a "
                  "computation, and wasted."),
       {"what"}};
+  ByLabels<Counter> bytes_saved{
+      AddCounter("spaid_array_bytes_saved_total",
+                 "Bytes of arrays that need not come, as the content or its pattern was here."),
+      {"by"}};
   Counter& bytes_sent = AddCounter("spaid_array_bytes_sent_total", "Bytes of arrays sent.").Add({});
   Counter& stalled =
       AddCounter("spaid_stalled_readers_total", "Streams cut as nobody read them.").Add({});
@@ -284,6 +294,13 @@ struct Metrics::Families {
   Gauge& draining = AddGauge("spaid_draining", "1 from SIGTERM on.").Add({});
   Gauge& resident =
       AddGauge("spaid_resident_memory_bytes", "Resident set size of the daemon.").Add({});
+  Gauge& memory_limit =
+      AddGauge("spaid_memory_limit_bytes",
+               "Memory that the daemon may use: its cgroup's limit, or the machine's.")
+          .Add({});
+  Family<Gauge>& certificate_expiry =
+      AddGauge("spaid_tls_certificate_expiry_seconds",
+               "When the first certificate of a file expires, in seconds since 1970.");
   Gauge& freed = AddGauge("spaid_freed_array_bytes",
                           "Memory of freed arrays that is kept a few seconds for the next ones.")
                      .Add({});
@@ -343,6 +360,10 @@ void Metrics::SetQueue(int64_t queued, int64_t running, double eta_seconds) {
 }
 
 void Metrics::SetPaused(int64_t jobs) { families_->paused.Set(static_cast<double>(jobs)); }
+
+void Metrics::SetTenantTime(std::string_view tenant, double device_seconds) {
+  CatchUp(families_->tenant_seconds.Add({{"tenant", S(tenant)}}), device_seconds);
+}
 
 void Metrics::Columns(std::string_view what, int64_t count) {
   families_->columns.Of({what}).Increment(static_cast<double>(count));
@@ -405,6 +426,9 @@ void Metrics::AheadBytes(std::string_view what, int64_t bytes) {
 
 void Metrics::BytesReceived(int64_t bytes) {
   families_->bytes_received.Increment(static_cast<double>(bytes));
+}
+void Metrics::BytesSaved(std::string_view by, int64_t bytes) {
+  families_->bytes_saved.Of({by}).Increment(static_cast<double>(bytes));
 }
 void Metrics::BytesSent(int64_t bytes) {
   families_->bytes_sent.Increment(static_cast<double>(bytes));
@@ -496,6 +520,14 @@ void Metrics::SetResidentBytes(int64_t bytes) {
   families_->resident.Set(static_cast<double>(bytes));
 }
 
+void Metrics::SetMemoryLimit(int64_t bytes) {
+  families_->memory_limit.Set(static_cast<double>(bytes));
+}
+
+void Metrics::SetCertificateExpiry(std::string_view file, int64_t seconds) {
+  families_->certificate_expiry.Add({{"file", S(file)}}).Set(static_cast<double>(seconds));
+}
+
 Metrics::Totals Metrics::totals() const {
   const Families& f = *families_;
   return {.jobs_by_state = SumsBy("state", f.jobs_ended.family()),
@@ -516,10 +548,14 @@ void Metrics::OnScrape(std::function<void()> hook) {
   families_->hooks.push_back(std::move(hook));
 }
 
-std::string Metrics::Serialize() const {
+std::string Metrics::Serialize(bool with_tenants) const {
   std::lock_guard lock(families_->mutex);
   for (const auto& hook : families_->hooks) hook();
-  return prometheus::TextSerializer().Serialize(families_->registry.Collect());
+  auto collected = families_->registry.Collect();
+  if (with_tenants) {
+    for (auto& family : families_->of_tenants.Collect()) collected.push_back(std::move(family));
+  }
+  return prometheus::TextSerializer().Serialize(collected);
 }
 
 }  // namespace spaid::server

@@ -38,6 +38,9 @@ class Metrics {
   void JobStopped(std::string_view stage, std::string_view cause, double seconds);
   void SetQueue(int64_t queued, int64_t running, double eta_seconds);
   void SetPaused(int64_t jobs);  // running jobs that are paused
+  // Sets the device time that a tenant's jobs have taken since the start, for chargeback; "": all
+  // tenants that are not told apart.
+  void SetTenantTime(std::string_view tenant, double device_seconds);
   // Sets the queue of one class (`priority`: "bulk") and its predicted device time.
   void SetQueueClass(std::string_view priority, int64_t queued, double device_seconds);
   // Sets the ratio of measured to predicted time. `work`: "build static-spai", "solve".
@@ -76,6 +79,9 @@ class Metrics {
   void RpcEnded(std::string_view method, std::string_view code, std::string_view reason,
                 double seconds);
   void BytesReceived(int64_t bytes);
+  // Counts bytes of a matrix's arrays, as stored, that a client need not send, since they were
+  // here. `by`: "content", the whole matrix; "pattern", that of new values.
+  void BytesSaved(std::string_view by, int64_t bytes);
   // Counts bytes of values that went to a GPU while the matrix still came. `what`: "sent"; once it
   // is known what became of these "taken" by a computation, or "wasted".
   void AheadBytes(std::string_view what, int64_t bytes);
@@ -109,6 +115,9 @@ class Metrics {
   void SetReady(bool ready);
   void SetDraining(bool draining);
   void SetResidentBytes(int64_t bytes);
+  void SetMemoryLimit(int64_t bytes);  // that the process may use
+  // Sets when the first certificate of a file expires, in seconds since 1970. `file`: "tls-cert".
+  void SetCertificateExpiry(std::string_view file, int64_t seconds);
   void SetFreedArrayBytes(int64_t bytes);
   // Sets lines since the start: dropped unwritten; repeats that were summed up.
   void SetLog(int64_t dropped, int64_t suppressed);
@@ -134,8 +143,9 @@ class Metrics {
 
   // Registers a hook that every Serialize runs first, on its thread: the place to set gauges.
   void OnScrape(std::function<void()> hook);
-  // Runs the hooks and returns all metrics in Prometheus' text format.
-  std::string Serialize() const;
+  // Runs the hooks and returns all metrics in Prometheus' text format. `with_tenants`: those that
+  // name tenants, too.
+  std::string Serialize(bool with_tenants = true) const;
 
  private:
   struct Families;

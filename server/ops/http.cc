@@ -61,7 +61,8 @@ std::optional<HttpResponse> Probe(const OpsSources& sources, const HttpRequest& 
 
 HttpResponse Page(const OpsSources& sources, const HttpRequest& request) {
   if (request.path == "/metrics") {
-    return {.type = Metrics::kContentType, .body = sources.metrics->Serialize()};
+    const bool with_tenants = IsOurs(request.host, sources.host_names);
+    return {.type = Metrics::kContentType, .body = sources.metrics->Serialize(with_tenants)};
   }
   const bool json = request.path == "/status.json";
   if (request.path != "/" && request.path != "/status" && !json) {

@@ -330,6 +330,9 @@ void Backend::SetGauges() {
   for (const Dispatcher::Ratio& ratio : load.ratios) {
     metrics_->SetEstimateRatio(ratio.device, ratio.what, ratio.value);
   }
+  for (const auto& [tenant, taken_ms] : load.taken_ms) {
+    metrics_->SetTenantTime(tenant, taken_ms / 1e3);
+  }
   metrics_->SetBuffers("rhs", rhs_budget_.used(), rhs_budget_.limit());
   metrics_->SetBuffers("ended_jobs", jobs_.ended_bytes(), options_.ended_job_bytes);
   metrics_->SetStreams(streams_.size(), options_.streams.max_streams);

@@ -7,10 +7,13 @@
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <fstream>
 #include <iterator>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -110,6 +113,25 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
   }
   return grpc::experimental::TlsServerCredentials(options);
+}
+
+absl::StatusOr<int64_t> CertificateExpiry(absl::string_view flag, const std::string& file) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(flag, file));
+  const Bio bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size())));
+  int64_t first = std::numeric_limits<int64_t>::max();
+  while (const Certificate certificate{PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)}) {
+    std::tm ends{};
+    if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &ends) != 1) {
+      return Bad(flag, file,
+                 absl::StrCat("has a certificate without an end (", OpenSslSays(), ")"));
+    }
+    first = std::min<int64_t>(first, timegm(&ends));
+  }
+  if (first == std::numeric_limits<int64_t>::max()) {
+    return Bad(flag, file, absl::StrCat("is not a PEM certificate (", OpenSslSays(), ")"));
+  }
+  ERR_clear_error();  // that there is no further one
+  return first;
 }
 
 bool IsLoopback(const std::string& address) {

@@ -4,10 +4,12 @@
 
 #include <grpcpp/security/server_credentials.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace spaid::server {
 
@@ -24,6 +26,10 @@ struct TlsFiles {
 // BAD_CERTIFICATE with the file and OpenSSL's text.
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
     const TlsFiles& files);
+
+// Returns when the first certificate of the PEM file expires, in seconds since 1970. Errors:
+// INVALID_ARGUMENT/BAD_CERTIFICATE with the file and OpenSSL's text. `flag`: what names the file.
+absl::StatusOr<int64_t> CertificateExpiry(absl::string_view flag, const std::string& file);
 
 // Returns true for "localhost", 127.0.0.0/8, ::1 and unix: addresses, as they stand in HOST:PORT.
 bool IsLoopback(const std::string& address);

@@ -227,9 +227,9 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixH
                   ? std::make_unique<SpreadReceiver>(backend->adapter(), header_)
                   : nullptr),
       receiver_(header_, std::move(known)),
+      pattern_was_here_(receiver_.known().pattern != nullptr),
       look_aside_(backend->look_aside(/*sender_idle=*/false)),
-      may_send_ahead_(receiver_.known().pattern != nullptr && receiver_.known().places == nullptr) {
-}
+      may_send_ahead_(pattern_was_here_ && receiver_.known().places == nullptr) {}
 
 void MatrixInput::SenderIsIdle() { look_aside_ = backend_->look_aside(/*sender_idle=*/true); }
 
@@ -359,6 +359,9 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
     ASSIGN_OR_RETURN(matrix, backend_->adapter().Prepare(receiver_.Take(), layout, options));
   }
   RETURN_IF_ERROR(CheckDigests(*matrix, arrived));
+  if (pattern_was_here_) {
+    backend_->metrics().BytesSaved("pattern", PromisedBytes(header_) - 8 * header_.nnz());
+  }
   matrix->ahead = std::move(ahead);
   const ContentClaim claim(header_);
   std::vector<std::string> keys{matrix->ContentKey()};

@@ -147,6 +147,7 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   MatrixReceiver receiver_;
   bool in_order_ = false;   // by rows, and not sorted: values are stored as they come
   int64_t work_bytes_ = 0;  // booked beside the arrays
+  const bool pattern_was_here_;
   bool look_aside_;
   bool may_send_ahead_;               // it was not tried yet
   std::atomic<bool> looking_{false};  // another thread looks at arrays, or is about to

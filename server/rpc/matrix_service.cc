@@ -207,6 +207,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       have_ = std::move(found.content);
       say_have_ = true;
       timings_.set_reused(true);
+      backend_->metrics().BytesSaved("content", PromisedBytes(header_));
       DropLocked(std::move(turn_));
       return absl::OkStatus();
     }

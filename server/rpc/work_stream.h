@@ -177,6 +177,7 @@ class WorkStream : public BidiStream<Request, Response> {
       if (found->content) {
         matrix_ = std::move(found->content);
         tell_matrix_ = true;
+        backend_->metrics().BytesSaved("content", PromisedBytes(header));
       } else {
         ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header, kInline,
                                                     std::move(found->pattern)));

@@ -36,6 +36,12 @@ std::chrono::milliseconds RetryAfter(double ms) {
                     kMaxRetry);
 }
 
+// Returns the value that is told apart under the name, or that of all others.
+double& ValueOf(const std::string& name, std::map<std::string, double>* values) {
+  const auto own = values->find(name);
+  return own != values->end() ? own->second : (*values)[""];
+}
+
 }  // namespace
 
 Dispatcher::Dispatcher(DispatcherOptions options)
@@ -347,6 +353,7 @@ std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
   running.expected_ms = ExpectedMs(running.work, d) / static_cast<double>(running.devices.size());
   running.small = IsSmall(running.work, d);
   running.charged_ms = running.work.cost_ms;
+  TellApart(running.work.tenant);
   std::vector<size_t> slots;
   for (const size_t e : running.devices) {
     slots.push_back(SlotFor(running.work, e));
@@ -363,6 +370,7 @@ std::optional<Dispatcher::Start> Dispatcher::StartOn(size_t d, TimePoint now) {
 void Dispatcher::Begin(Running& running, const std::vector<size_t>& slots, TimePoint now) {
   running.slots = slots;
   running.since = now;
+  running.metered_ms = 0;
   for (size_t i = 0; i < slots.size(); ++i) {
     Device& device = devices_[running.devices[i]];
     device.slots[slots[i]] = running.work.id;
@@ -393,20 +401,40 @@ bool Dispatcher::MayPauseMore(const Work& work, size_t d) const {
          own->second < std::max(1, options_.max_paused / parts);
 }
 
+// On all its devices, in this turn.
+double Dispatcher::TurnTakenMs(const Running& running, TimePoint now) {
+  return ToMs(now - running.since) * static_cast<double>(running.devices.size());
+}
+
+// Gives the tenant a time of its own, if it may have one.
+void Dispatcher::TellApart(const std::string& tenant) {
+  const size_t most = options_.tenant_weights.size() + static_cast<size_t>(options_.max_tenants);
+  if (options_.tenant_weights.contains(tenant) || taken_ms_.size() < most) {
+    taken_ms_.try_emplace(tenant, 0);
+  }
+}
+
 // Charges its tenant with what it has taken beyond what was charged already.
 void Dispatcher::ChargeTurn(Running& running, TimePoint now) {
-  const double took_ms = ToMs(now - running.since) * static_cast<double>(running.devices.size());
+  const double took_ms = TurnTakenMs(running, now);
   queue_.Settle(running.work, took_ms - running.charged_ms);
   running.charged_ms = took_ms;
+  ValueOf(running.work.tenant, &taken_ms_) += took_ms - std::exchange(running.metered_ms, took_ms);
+}
+
+std::map<std::string, double> Dispatcher::TakenMs(TimePoint now) const {
+  std::map<std::string, double> taken_ms = taken_ms_;
+  for (const auto& [id, running] : running_) {
+    if (running.slots.empty()) continue;
+    ValueOf(running.work.tenant, &taken_ms) += TurnTakenMs(running, now) - running.metered_ms;
+  }
+  return taken_ms;
 }
 
 void Dispatcher::ChargeRunning(TimePoint now) {
   for (auto& [id, running] : running_) {
     if (running.slots.empty()) continue;
-    if (ToMs(now - running.since) * static_cast<double>(running.devices.size()) >
-        running.charged_ms) {
-      ChargeTurn(running, now);
-    }
+    if (TurnTakenMs(running, now) > running.charged_ms) ChargeTurn(running, now);
   }
 }
 

@@ -166,6 +166,9 @@ class Dispatcher {
   // The time a running job may take before anybody wonders: no less for what its tenant has taught.
   double PatienceMs(uint64_t id) const;
   std::vector<Ratio> Ratios() const;
+  // Returns the device time that jobs have taken since the start by tenant, in milliseconds; "": of
+  // tenants beyond the first max_tenants that have no weight of their own.
+  std::map<std::string, double> TakenMs(TimePoint now) const;
 
  private:
   static constexpr size_t kLongQueue = 64;
@@ -178,6 +181,7 @@ class Dispatcher {
     TimePoint since;        // start of this turn
     double ran_ms = 0;      // in earlier turns
     double charged_ms = 0;  // in this turn, on all devices
+    double metered_ms = 0;  // the part of this turn that is in taken_ms_
     bool split = false;     // over several devices
     int pauses = 0;
   };
@@ -232,6 +236,8 @@ class Dispatcher {
   bool MayPauseMore(const Work& work, size_t device) const;
   void Begin(Running& running, const std::vector<size_t>& slots, TimePoint now);
   void ChargeTurn(Running& running, TimePoint now);
+  void TellApart(const std::string& tenant);
+  static double TurnTakenMs(const Running& running, TimePoint now);
   void ChargeRunning(TimePoint now);
   void Leave(Running& running, TimePoint now);
   int64_t QueuedOf(const std::string& tenant) const;
@@ -250,6 +256,7 @@ class Dispatcher {
   TenantShares places_;                                             // in the queue
   std::unordered_map<uint64_t, TenantShares::Account> account_of_;  // by id, queued or running
   Predictions predictions_;
+  std::map<std::string, double> taken_ms_;         // as TakenMs, but for what runs now
   std::unordered_map<uint64_t, Running> running_;  // paused ones, too
   int64_t paused_ = 0;                             // the paused ones, which are in the queue
   // Bytes of host memory in use, and the part that paused jobs hold.

@@ -519,7 +519,8 @@ Scheduler::Load Scheduler::Core::load() const {
             .eta_ms = dispatcher_.BacklogMs(Now()),
             .draining = draining_,
             .classes = {},
-            .ratios = dispatcher_.Ratios()};
+            .ratios = dispatcher_.Ratios(),
+            .taken_ms = dispatcher_.TakenMs(Now())};
   for (size_t p = 0; p < kPriorities; ++p) {
     load.classes[p] = dispatcher_.LoadOf(static_cast<Priority>(p));
   }

@@ -94,6 +94,7 @@ class Scheduler {
     bool draining = false;
     Dispatcher::ClassLoad classes[kPriorities];
     std::vector<Dispatcher::Ratio> ratios;
+    std::map<std::string, double> taken_ms;  // as Dispatcher::TakenMs
   };
 
   struct RunningJob {

@@ -9,14 +9,15 @@ import time
 
 
 @contextlib.contextmanager
-def running(program, arguments, env=None):
+def running(program, arguments, env=None, log=None):
     """Yields HOST:PORT once `program` serves; on leaving, SIGTERM must end it with status 0.
 
-    `arguments` name the address. Raises AssertionError with the daemon's log where it does not serve.
+    `arguments` name the address; `log` is the file that its log goes to. Raises AssertionError with the log
+    where it does not serve.
     """
     with tempfile.TemporaryDirectory() as folder:
         port = pathlib.Path(folder, 'port')
-        with open(pathlib.Path(folder, 'log'), 'w+') as log:
+        with open(log or pathlib.Path(folder, 'log'), 'w+', encoding='utf-8') as log:
             daemon = subprocess.Popen([str(program), *arguments, f'--port-file={port}'], stdout=log,
                                       stderr=subprocess.STDOUT, env=env)
 

@@ -2,9 +2,11 @@
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <httplib.h>
 #include <spaid/client.h>
 
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -208,6 +210,35 @@ TEST_F(Tls, ACertificateIsReplacedWithoutARestart) {
   EXPECT_FALSE(Client({.address = daemon.address(), .ca_file = old_ca.ca(), .max_attempts = 1})
                    .GetServerInfo()
                    .ok());
+}
+
+// The value of a metric, labels and all; -1: it is not there.
+double Metric(const Daemon& daemon, const std::string& name) {
+  const auto metrics = httplib::Client("http://" + daemon.ops_address()).Get("/metrics");
+  const size_t at = metrics ? metrics->body.find("\n" + name + " ") : std::string::npos;
+  return at == std::string::npos ? -1 : std::stod(metrics->body.substr(at + name.size() + 2));
+}
+
+TEST_F(Tls, ItIsToldWhenCertificatesExpire) {
+  const Authority ca(folder_, "ca");
+  ca.Sign("server", "spaid server");
+  auto flags = ServerFlags();
+  flags.push_back("--tls-client-ca=" + ca.ca());
+  Daemon daemon(flags);
+  ASSERT_TRUE(daemon.serving()) << daemon.log();
+  const std::string name = "spaid_tls_certificate_expiry_seconds";
+  const double in_two_days = static_cast<double>(std::time(nullptr)) + 2 * 86400;
+  for (const char* file : {"{file=\"tls-cert\"}", "{file=\"tls-client-ca\"}"}) {
+    EXPECT_NEAR(Metric(daemon, name + file), in_two_days, 300) << file;
+  }
+  // Of several in a file the first counts; a file that cannot be read changes nothing.
+  OpenSsl({"req", "-x509", "-key", ca.Path("server.key"), "-days", "1", "-subj", "/CN=one", "-out",
+           ca.Path("one.pem")});
+  std::ofstream chain(folder_ / "server.pem", std::ios::app);
+  chain << std::ifstream(folder_ / "one.pem").rdbuf() << std::flush;
+  EXPECT_NEAR(Metric(daemon, name + "{file=\"tls-cert\"}"), in_two_days - 86400, 300);
+  std::filesystem::remove(folder_ / "server.pem");
+  EXPECT_NEAR(Metric(daemon, name + "{file=\"tls-cert\"}"), in_two_days - 86400, 300);
 }
 
 TEST_F(Tls, ABrokenCertificateIsSaidAtTheStart) {

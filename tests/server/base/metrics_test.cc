@@ -25,6 +25,19 @@ TEST(MetricsTest, CountsWhatHappened) {
   EXPECT_THAT(text, HasSubstr("spaid_solve_iterations_bucket{method=\"cg\",le=\"100\"} 1"));
 }
 
+TEST(MetricsTest, TenantsTimeIsACounter) {
+  Metrics metrics;
+  metrics.SetTenantTime("alice", 1.25);
+  metrics.SetTenantTime("", 7);
+  EXPECT_THAT(metrics.Serialize(),
+              HasSubstr("spaid_tenant_device_seconds_total{tenant=\"alice\"} 1.25"));
+  metrics.SetTenantTime("alice", 2.5);
+  metrics.SetTenantTime("alice", 2);  // told late: a counter does not fall
+  const std::string text = metrics.Serialize();
+  EXPECT_THAT(text, HasSubstr("spaid_tenant_device_seconds_total{tenant=\"alice\"} 2.5"));
+  EXPECT_THAT(text, HasSubstr("spaid_tenant_device_seconds_total{tenant=\"\"} 7"));
+}
+
 TEST(MetricsTest, SumsForPeople) {
   Metrics metrics;
   metrics.JobEnded("build", "failed", "MAX_RUN", 0.5, 2);

@@ -115,6 +115,15 @@ TEST(OpsServer, ShowsTheStatusUnderItsOwnNamesOnly) {
   for (const char* path : {"/metrics", "/healthz", "/readyz"}) {
     EXPECT_EQ(get(path, "spaid.numerics.svc.cluster.local:7434"), 200) << path;
   }
+  // Who has an own name sees what each tenant took, too.
+  metrics.SetTenantTime("alice", 2);
+  const auto tells = [&](const char* host) {
+    httplib::Client client("http://" + (*server)->address());
+    const auto got = client.Get("/metrics", {{"Host", host}});
+    return got && got->body.find("alice") != std::string::npos;
+  };
+  EXPECT_TRUE(tells("10.2.3.4:7434"));
+  EXPECT_FALSE(tells("evil.example"));
 }
 
 TEST(OpsServer, RefusesATakenPortAndAMalformedAddress) {

@@ -284,6 +284,9 @@ TEST(Credentials, BadFilesAreNamed) {
     EXPECT_EQ(ReasonOf(credentials.status()), "BAD_CERTIFICATE");
     EXPECT_NE(credentials.status().message().find("--tls-"), absl::string_view::npos);
   }
+  EXPECT_EQ(ReasonOf(CertificateExpiry("tls-cert", garbage).status()), "BAD_CERTIFICATE");
+  EXPECT_EQ(ReasonOf(CertificateExpiry("tls-cert", "/nonexistent.pem").status()),
+            "BAD_CERTIFICATE");
   std::remove(garbage.c_str());
 }
 

@@ -77,6 +77,9 @@ TEST(Upload, KnownContentNeedNotBeSent) {
   const Uploaded third = h.Upload(HeaderOf(a), ChunksOf(a));
   EXPECT_EQ(third.matrix.name(), handle);
   EXPECT_TRUE(third.events[1].done().timings().reused());
+  // Five pointers, four indices and four values were saved, once.
+  EXPECT_THAT(h.metrics.Serialize(),
+              testing::HasSubstr("spaid_array_bytes_saved_total{by=\"content\"} 88\n"));
 }
 
 TEST(Upload, Xxh3AloneIsNoAnswerButAHint) {

@@ -86,6 +86,9 @@ TEST(ValuesOnly, AProvenPatternNeedNotBeSent) {
   EXPECT_EQ(Stored(h, first).pattern, Stored(h, second.matrix.name()).pattern);
   EXPECT_EQ(h.backend->matrices().stats().bytes - bytes,
             Stored(h, second.matrix.name()).own_bytes());
+  const std::string saved = std::to_string(8 * (Small().n + 1) + 4 * 5);
+  EXPECT_THAT(h.metrics.Serialize(),
+              testing::HasSubstr("spaid_array_bytes_saved_total{by=\"pattern\"} " + saved + "\n"));
   // Its diagnosis is that of the whole matrix.
   const Uploaded whole = Harness().Upload(HeaderOf(drifted), ChunksOf(drifted));
   EXPECT_EQ(second.matrix.diagnosis().SerializeAsString(),
@@ -388,6 +391,10 @@ TEST(InlineMatrix, IsAskedForWhatIsNotHere) {
     const auto told = call.ReadUntil([](const auto& r) { return r.has_matrix(); });
     EXPECT_EQ(told.matrix().digest().values(), ValueDigest(matrix.values).ToBytes());
     EXPECT_TRUE(call.Finish().ok());
+  }
+  const std::string metrics = h.metrics.Serialize();
+  for (const char* saved : {"{by=\"content\"} 68\n", "{by=\"pattern\"} 44\n"}) {
+    EXPECT_THAT(metrics, testing::HasSubstr(std::string("spaid_array_bytes_saved_total") + saved));
   }
 }
 

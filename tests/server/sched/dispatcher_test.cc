@@ -17,6 +17,7 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 
 TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
   Dispatcher d({.devices = {{.name = "cpu", .slots = 3}}, .small_ms = 20});
@@ -28,6 +29,35 @@ TEST_F(DispatcherTest, SmallJobsRunBesideOneThatIsNot) {
   EXPECT_THAT(Start(d), ElementsAre(third));
   d.Finish(large, {}, now_);
   EXPECT_THAT(Start(d), ElementsAre(second));
+}
+
+// On all devices, while they run, too, whatever was predicted; and by name for few.
+TEST_F(DispatcherTest, TakenTimeIsToldByTenant) {
+  Dispatcher d({.devices = {{.name = "gpu:0"}, {.name = "gpu:1"}},
+                .small_ms = 0,
+                .tenant_weights = {{"paid", 2}},
+                .max_tenants = 1});
+  const auto taken = [&] { return d.TakenMs(now_); };
+  EXPECT_THAT(taken(), IsEmpty());
+  Work split = Of(1000);
+  split.max_devices = 2;
+  const uint64_t both = Push(d, split);
+  ASSERT_THAT(Start(d), ElementsAre(both));
+  Wait(100);
+  EXPECT_THAT(taken(), ElementsAre(Pair("t", 200)));
+  Wait(50);
+  d.Finish(both, {}, now_);
+  Wait(1000);
+  EXPECT_THAT(taken(), ElementsAre(Pair("t", 300)));
+  for (const char* tenant : {"paid", "second", "third", "fourth"}) {
+    Work work = Of(1);
+    work.tenant = tenant;
+    const uint64_t id = Push(d, work);
+    ASSERT_THAT(Start(d), ElementsAre(id));
+    Wait(10);
+    d.Finish(id, {}, now_);
+  }
+  EXPECT_THAT(taken(), ElementsAre(Pair("", 30), Pair("paid", 10), Pair("t", 300)));
 }
 
 // However many there are: those of its own tenant and class, too.

@@ -74,6 +74,23 @@ TEST_F(PausesTest, ATurnIsTwiceThePredictionThenASlice) {
 }
 
 // A tenant cannot teach that its turns are longer.
+TEST_F(PausesTest, TimeOfAllTurnsIsToldAndOfThePausesNone) {
+  Dispatcher d({.devices = {{.name = "cpu"}}, .slice = milliseconds(10)});
+  const uint64_t id = Push(d, Solve(10));
+  for (int turn = 0; turn < 3; ++turn) {
+    EXPECT_THAT(Start(d), ElementsAre(id));
+    Wait(100);
+    d.Pause(id, now_);
+    Wait(1000);
+  }
+  EXPECT_THAT(d.TakenMs(now_), ElementsAre(testing::Pair(testing::_, 300)));
+  EXPECT_THAT(Start(d), ElementsAre(id));
+  Wait(7);
+  EXPECT_THAT(d.TakenMs(now_), ElementsAre(testing::Pair(testing::_, 307)));
+  d.Finish(id, {}, now_);
+  EXPECT_THAT(d.TakenMs(now_), ElementsAre(testing::Pair(testing::_, 307)));
+}
+
 TEST_F(PausesTest, ATurnIsNoLongerForWhatWasLearned) {
   Dispatcher d({.devices = {{.name = "cpu"}}, .slice = milliseconds(10)});
   for (int i = 0; i < 5; ++i) {
