@@ -4,6 +4,7 @@ and solved there, and what ranks do not do with them is refused.
 SPAID_RANKS: how many.
 """
 
+import json
 import os
 import pathlib
 
@@ -141,10 +142,17 @@ class Spread(job.TestCase):
             degrees[i] -= value if i != j else 0.0
         entries.update({(i, i): degrees[i] for i in range(n)})
         path = self.file('neumann', (n, entries))
-        for engine in ('none', 'static-spai', 'boomeramg'):
+        for engine in ('auto', 'none', 'static-spai', 'boomeramg'):
             told = self.ctl(self.daemon, 'solve', path, f'--engine={engine}', '--rhs=random', '--method=bicgstab')
             self.assertEqual((told['outcome'], told['device'], told['null_space']),
                              ('CONVERGED', DEVICE, 'constants'), told)
+        # What no x reaches is told as by one process, by AUTO, too, which solves what is reached.
+        b = f'--rhs={self.vectors(n, 1)}'
+        there, here = (json.loads(self.begin(daemon, 'solve', path, b).communicate()[0])
+                       for daemon in (self.daemon, self.plain))
+        self.assertEqual((there['outcome'], there['null_space']), (here['outcome'], here['null_space']))
+        self.assertGreater(there['unreachable'], 0.1)
+        self.assertAlmostEqual(there['unreachable'], here['unreachable'], 9)
 
     def test_is_told_of_and_freed(self):
         path = self.file('permuted', matrices.permuted(side=40))
