@@ -303,8 +303,7 @@ class Memory(job.TestCase):
                 bytes_down += len(event.chunk.data)
             self.assertEqual(bytes_down, size)
             above = peak(rank_0) - before
-            # Its share by columns while the library turns it, and once more as it is kept.
-            self.assertLessEqual(above, 2 * size / RANKS + (64 << 20), f'M takes {size} bytes')
+            self.assertLessEqual(above, size / RANKS + (64 << 20), f'M takes {size} bytes')
             print(f'A to {RANKS} ranks: rank 0 at most {peaks[0] - idle}; M of {size} bytes: {above}', flush=True)
 
     def test_m_goes_as_the_contract_says(self):
