@@ -79,7 +79,7 @@ Status NotHere(const std::string& why) {
       .At("matrix");
 }
 
-// What AUTO misses there.
+// Says what AUTO misses there.
 constexpr char kLadderOverRanks[] =
     "the matrix lies over the ranks, which have no multigrid, MINRES, IDR or dense LU and do not "
     "scale it, so that a solve goes on with FSAI, static and dynamic SPAI alone";

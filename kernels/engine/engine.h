@@ -138,7 +138,7 @@ class Preconditioner {
   // kScaledRows: solves by BiCGSTAB, GMRES and IDR take the residual of the scaled rows, in which M
   // was made, for their iteration (Engine::Solve).
   virtual MForm form() const { return MForm::kMatrix; }
-  // M where form() is kOverRanks; else null.
+  // Returns M where form() is kOverRanks; else null.
   virtual std::shared_ptr<const OverRanks> over_ranks() const { return nullptr; }
 
   // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan

@@ -61,8 +61,8 @@ class RanksInput {
 };
 
 // A matrix, M or G on its way to rank 0, which never holds more than a piece: canonical pointers,
-// indices and values, by columns or by rows. What was made for it on the ranks ends with this. Not
-// thread-safe; calls block.
+// indices and values, by columns or by rows. Its copy on the ranks, if it takes one, ends with
+// this. Not thread-safe; calls block.
 class RanksOutput {
  public:
   virtual ~RanksOutput() = default;
@@ -116,13 +116,14 @@ class RanksDevice {
   };
   // From the pattern of a whole A, without a word to the ranks. Errors: OUT_OF_MEMORY.
   virtual Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const = 0;
-  // What ranks own of a matrix that lies there alone, which a bound reads in place of its pattern.
+  // Sizes of what ranks own of a matrix that lies there alone: a bound reads them in place of its
+  // pattern.
   struct Shares {
     int64_t n = 0, nnz = 0;
     int64_t longest_column = 0, longest_row = 0;  // entries
     int64_t long_columns = 0;                     // CountLong
     int64_t gram_nnz = 0;                         // of AᵀA, upper bound
-    // Of the rank with most of each: columns; entries of its columns or of its rows; of its rows.
+    // The most of any rank: columns; entries of its columns or of its rows; of its rows.
     int64_t columns = 0, entries = 0, of_rows = 0;
   };
   virtual Shares SharesOf(const OverRanks& a) const = 0;  // without a word to the ranks
@@ -137,9 +138,9 @@ class RanksDevice {
   // Spreads a canonical matrix with values: the one that lies there already, where somebody still
   // holds one with the same arrays. Errors: those of mpi::SpreadWhole.
   virtual Made SpreadMatrix(const CscView& a, const Context& context) = 0;
-  // Whether two matrices are the same to the last bit; false where they are spread differently.
+  // Tells whether two matrices are the same to the last bit; false where they are spread otherwise.
   virtual Result<bool> Same(const OverRanks& a, const OverRanks& b) = 0;
-  // y = A x. Errors: OUT_OF_MEMORY.
+  // Computes y = A x. Errors: OUT_OF_MEMORY.
   virtual Status Multiply(const OverRanks& a, std::span<const double> x, std::span<double> y) = 0;
   // Begins to bring A, or M, or G where M = GᵀG, to rank 0. Takes memory for a copy on the ranks
   // where it lies there in the other layout. Errors: FAILED_PRECONDITION/MATRIX_OVER_RANKS of an M
@@ -177,7 +178,7 @@ class RanksDevice {
   // null. Errors: those of mpi::BuildHybridFsai.
   virtual Result<Built> BuildFsai(const OverRanks& a, const PatternView* user_rows,
                                   const FsaiOptions& options, const Context& context) = 0;
-  // The inverse of the diagonal (hybrid_jacobi.h). Errors: mpi::BuildHybridJacobi's.
+  // Builds the inverse of the diagonal (hybrid_jacobi.h). Errors: mpi::BuildHybridJacobi's.
   virtual Result<Built> BuildJacobi(const OverRanks& a, const Context& context) = 0;
   // ParaSails, BoomerAMG or GAMG (petsc_preconditioner.h). `near_null`: n x count vectors, one
   // after the other; may be empty. Errors: those of mpi::BuildPetsc.

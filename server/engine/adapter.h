@@ -180,7 +180,7 @@ class EngineAdapter {
   // SHA-256 of a matrix that lies there, as it would be sent; zeros, which nothing has, where the
   // ranks cannot bring it. Blocks for O(nnz).
   Matrix::OverSha256 HashOverRanks(const Matrix& a, bool by_rows) const;
-  // Whether two that lie there are the same, to the last bit. Blocks.
+  // Tells whether two that lie there are the same, to the last bit. Blocks.
   bool SameOverRanks(const Matrix& a, const Matrix& b) const;
   // Ends it: all has been added. Only the options stop and label are read. Errors: Prepare's.
   absl::StatusOr<std::shared_ptr<Matrix>> PrepareOverRanks(kernels::RanksInput& input,

@@ -172,7 +172,7 @@ std::optional<Placement> EngineAdapter::PlaceOverRanks(
     const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const {
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
   if (!ranks_) return std::nullopt;
-  // Of a matrix that lies there Resolve has refused what they do not build.
+  // Resolve has refused what they do not build of a matrix that lies there.
   if (!build.over_ranks &&
       (!engine.over_ranks || engine.may_be_diagonal ||
        build.spec.scaling != kernels::ScalingMode::kNone ||

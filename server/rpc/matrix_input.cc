@@ -349,7 +349,7 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
     ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> there,
                      spread_->Finish(Options({}, std::move(stop))));
     const int64_t own_bytes = there->bytes();
-    // As it came: rank 0 knows no other form. Of entries that had to be sorted nobody asks by that.
+    // As it came: rank 0 knows no other form. Nobody asks by that of entries that had to be sorted.
     const ArrayDigests came = spread_->digests();
     const bool by_rows = header_.layout() == v1::LAYOUT_CSR;
     const std::string key = Matrix::ContentKey(*came.pattern, came.values, by_rows);

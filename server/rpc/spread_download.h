@@ -40,7 +40,7 @@ class SpreadDownload {
 
   const std::unique_ptr<kernels::RanksOutput> from_;
   const bool narrow_;
-  // Of the next piece; Fetch alone writes them.
+  // The place of the next piece; Fetch alone writes it.
   Array fetched_ = kPointers;
   int64_t first_ = 0;
   Array array_ = kPointers;  // of what is still to be sent, as far as Put knows

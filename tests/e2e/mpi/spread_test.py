@@ -113,7 +113,7 @@ class Spread(job.TestCase):
                     self.assertGreater(len(texts[2]), 1000)
                     self.assertEqual(texts[0], texts[2], 'with the result')
                     self.assertEqual(texts[1], texts[2], 'by its handle')
-        # What was made for it has gone.
+        # The turned copy has gone.
         before = self.there(self.daemon, DEVICE)
         self.ctl(self.daemon, 'preconditioners', built['preconditioner'], f'--download={files[1]}')
         self.daemon.wait(lambda: self.there(self.daemon, DEVICE) == before, 'frees what was turned')
@@ -146,7 +146,7 @@ class Spread(job.TestCase):
             told = self.ctl(self.daemon, 'solve', path, f'--engine={engine}', '--rhs=random', '--method=bicgstab')
             self.assertEqual((told['outcome'], told['device'], told['null_space']),
                              ('CONVERGED', DEVICE, 'constants'), told)
-        # What no x reaches is told as by one process, by AUTO, too, which solves what is reached.
+        # Shares of b that no x reaches are told as by one process, by AUTO, too, which solves the rest.
         b = f'--rhs={self.vectors(n, 1)}'
         there, here = (json.loads(self.begin(daemon, 'solve', path, b).communicate()[0])
                        for daemon in (self.daemon, self.plain))

@@ -1,5 +1,5 @@
-// What rank 0 gets of matrices that lie over the ranks: pieces of them, products, whether two are
-// the same; and Jacobi's M.
+// All that rank 0 gets of matrices that lie over the ranks: pieces of them, products, whether two
+// are the same; and Jacobi's M.
 #include <cmath>
 #include <cstring>
 #include <numeric>

@@ -47,7 +47,7 @@ TEST(RankBytes, AHaloIsOfTheWholeAtTheMostAndOfTheLimit) {
   }
 }
 
-// Of a matrix that lies there alone the sizes are known, and not which columns are long together.
+// The sizes are known of a matrix that lies there alone, and not which columns are long together.
 TEST(RankBytes, OfSharesAreNoLessThanOfThePattern) {
   const CscMatrix a = oracle::RandomIrregular(500, 8, 3);
   const RanksDevice::Shares shares = SharesOf(Spread(a));
