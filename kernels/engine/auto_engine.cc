@@ -100,7 +100,7 @@ Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
         .At("engine");
   }
   // Does any of the columns without a nonzero value store nothing?
-  if (diagnosis.empty_columns.count > 0) {
+  if (diagnosis.empty_columns.count > 0 && !IsStandIn(a)) {
     if (const int64_t empty = FirstEmptyColumn(a); empty >= 0) {
       return ChooseNone(spec, user_pattern, empty);
     }
@@ -108,6 +108,12 @@ Result<ResolvedSpec> Choose(const PreconditionerSpec& spec, const CscView& a,
   Occurrence uninvertible = diagnosis.zero_diagonal;
   // Only a subnormal number has no reciprocal.
   if (diagnosis.min_abs_value < std::numeric_limits<double>::min()) {
+    if (IsStandIn(a)) {
+      return ResolvedSpec{PreconditionerSpec{.engine = EngineKind::kNone},
+                          "none: A holds numbers that are too small to invert, perhaps on its "
+                          "diagonal" +
+                              Dropped(spec, user_pattern)};
+    }
     uninvertible = UninvertibleDiagonal(a);
   }
   if (uninvertible.count > 0) {
@@ -135,20 +141,6 @@ void PassScaling(ScalingMode asked, ResolvedSpec* chosen) {
   if (CheckSpec(chosen->spec).ok()) return;
   chosen->spec.scaling = ScalingMode::kNone;
   chosen->reason += "; scaling is not used: the engine cannot have " + WireName(asked);
-}
-
-BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
-  BuildEstimate e;
-  e.host_bytes = std::max(x.host_bytes, y.host_bytes);
-  e.device_bytes = std::max(x.device_bytes, y.device_bytes);
-  e.device_bytes_min = std::max(x.device_bytes_min, y.device_bytes_min);
-  e.nnz_m = std::max(x.nnz_m, y.nnz_m);
-  e.download_bytes = std::max(x.download_bytes, y.download_bytes);
-  e.predicted_ms = std::max(x.predicted_ms, y.predicted_ms);
-  e.flops = std::max(x.flops, y.flops);
-  e.n1_max = std::max(x.n1_max, y.n1_max);
-  e.n2_max = std::max(x.n2_max, y.n2_max);
-  return e;
 }
 
 class Auto final : public PreconditionerEngine {
@@ -269,6 +261,22 @@ Result<Method> ResolveMethod(Method method, bool for_cg, const Diagnosis& diagno
                 "method = " + std::to_string(static_cast<int>(method)) +
                     " is unknown; give AUTO, CG, BICGSTAB, GMRES, MINRES or IDR")
       .At("method");
+}
+
+BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y) {
+  BuildEstimate e;
+  e.host_bytes = std::max(x.host_bytes, y.host_bytes);
+  e.device_bytes = std::max(x.device_bytes, y.device_bytes);
+  e.device_bytes_min = std::max(x.device_bytes_min, y.device_bytes_min);
+  e.nnz_m = std::max(x.nnz_m, y.nnz_m);
+  e.download_bytes = std::max(x.download_bytes, y.download_bytes);
+  e.rank_bytes = std::max(x.rank_bytes, y.rank_bytes);
+  e.halo_bytes = std::max(x.halo_bytes, y.halo_bytes);
+  e.predicted_ms = std::max(x.predicted_ms, y.predicted_ms);
+  e.flops = std::max(x.flops, y.flops);
+  e.n1_max = std::max(x.n1_max, y.n1_max);
+  e.n2_max = std::max(x.n2_max, y.n2_max);
+  return e;
 }
 
 const PreconditionerEngine& AutoEngine() {

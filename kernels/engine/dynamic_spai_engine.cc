@@ -210,15 +210,14 @@ class DynamicSpai final : public PreconditionerEngine {
     return e;
   }
 
-  Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& ranks,
+  Result<RanksDevice::RankBytes> BoundOverRanks(const BoundForA& bound,
                                                 const PreconditionerSpec& spec,
-                                                const PatternView& a,
                                                 const PatternView* user_pattern,
                                                 const BuildEstimate& estimate) const override {
-    return ranks.Bound(a, {.dynamic_spai = &spec.dynamic_spai,
-                           .user_pattern = user_pattern,
-                           .nnz_m = estimate.nnz_m,
-                           .gram_nnz = estimate.gram_nnz});
+    return bound({.dynamic_spai = &spec.dynamic_spai,
+                  .user_pattern = user_pattern,
+                  .nnz_m = estimate.nnz_m,
+                  .gram_nnz = estimate.gram_nnz});
   }
 
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,

@@ -7,6 +7,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cuda_library.h"
+#include "kernels/engine/ladder_rungs.h"
 #include "kernels/engine/m_storage.h"
 #include "kernels/engine/options.h"
 #include "kernels/engine/preconditioner_engine.h"
@@ -73,9 +74,30 @@ Engine::Placed AsPlaced(RanksDevice::Made over) {
 Status NotHere(const std::string& why) {
   return Status(StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
                 "the matrix lies over the ranks alone: " + why +
-                    "; they build SPAI, FSAI, ParaSails, BoomerAMG and GAMG, and solve by CG, "
-                    "BiCGSTAB and GMRES")
+                    "; they build Jacobi, SPAI, FSAI, ParaSails, BoomerAMG and GAMG, and solve by "
+                    "CG, BiCGSTAB and GMRES")
       .At("matrix");
+}
+
+// Says what AUTO misses there.
+constexpr char kLadderOverRanks[] =
+    "the matrix lies over the ranks, which have no multigrid, MINRES, IDR or dense LU and do not "
+    "scale it, so that a solve goes on with FSAI, static and dynamic SPAI alone";
+
+// A band of some columns of the mean length of A's.
+Pattern BandLike(const RanksDevice::Shares& a) {
+  constexpr int64_t kMostColumns = 4096;
+  const int64_t n = std::min(a.n, kMostColumns);
+  const int64_t length = std::clamp<int64_t>((a.nnz + a.n / 2) / a.n, 1, n);
+  Pattern band{n, n, {0}, {}};
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t first = std::clamp<int64_t>(j - length / 2, 0, n - length);
+    for (int64_t i = first; i < first + length; ++i) {
+      band.row_idx.push_back(static_cast<int32_t>(i));
+    }
+    band.col_ptr.push_back(std::ssize(band.row_idx));
+  }
+  return band;
 }
 
 // Refuses an engine that ranks alone build, where they do not.
@@ -87,19 +109,17 @@ Status RanksNeeded(const EngineTraits& engine) {
       .At("engine");
 }
 
-// AUTO over ranks is FSAI where that may be, else static SPAI.
 Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const CscView& a,
                                       const Diagnosis& diagnosis, const PatternView* user_pattern,
                                       const Context& context) {
   if (user_pattern != nullptr) return NotHere("a pattern of yours cannot be spread beside it");
   ResolvedSpec resolved{spec, ""};
   if (spec.engine == EngineKind::kAuto) {
-    const bool fsai = MayBePositive(diagnosis);
-    resolved.spec.engine = fsai ? EngineKind::kFsai : EngineKind::kStaticSpai;
+    auto chosen = FindEngine(spec.engine)->Resolve(spec, a, diagnosis, user_pattern, context);
+    if (!chosen.ok()) return chosen.status();
+    resolved = *std::move(chosen);
     resolved.spec.scaling = ScalingMode::kNone;
-    resolved.reason =
-        fsai ? "the matrix lies over the ranks, and is symmetric with a positive diagonal"
-             : "the matrix lies over the ranks, and is not symmetric with a positive diagonal";
+    resolved.reason += std::string("; ") + kLadderOverRanks;
   }
   const PreconditionerEngine& engine = *FindEngine(resolved.spec.engine);
   if (engine.traits().kind == EngineKind::kNone) return resolved;
@@ -110,6 +130,7 @@ Result<ResolvedSpec> ResolveOverRanks(const PreconditionerSpec& spec, const CscV
     return engine.Resolve(resolved.spec, a, diagnosis, user_pattern, context);
   }
   resolved.spec = engine.OwnOptions(resolved.spec);
+  if (resolved.spec.block_size != 1) return NotHere("they do not invert blocks of its diagonal");
   if (resolved.spec.scaling != ScalingMode::kNone) return NotHere("they do not scale it");
   if (resolved.spec.static_spai.pattern.row_match) return NotHere("they do not match its rows");
   if (engine.TimeDecides(resolved.spec)) return NotHere("no clock ends growth there (time_budget)");
@@ -169,7 +190,9 @@ class DevicesEngine final : public Engine {
     }
     auto estimate = EstimateScaled(engine, spec, a, user_pattern, context);
     if (estimate.ok() && ranks_ != nullptr && spec.scaling == ScalingMode::kNone) {
-      const auto bound = engine.BoundOverRanks(*ranks_, spec, a, user_pattern, *estimate);
+      const auto bound = engine.BoundOverRanks(
+          [&](const RanksDevice::BuildToBound& build) { return ranks_->Bound(a, build); }, spec,
+          user_pattern, *estimate);
       if (!bound.ok()) return bound.status();
       estimate->rank_bytes = bound->all;
       estimate->halo_bytes = bound->halo;
@@ -279,38 +302,65 @@ class DevicesEngine final : public Engine {
     return engine.ranks_alone && ranks_ == nullptr ? RanksNeeded(engine) : Status();
   }
 
-  // From sizes alone: rows of the mean length, and as many entries of M as a power, or growth, has
-  // at most.
+  // The largest of what AUTO may come to there.
+  Result<BuildEstimate> EstimateLadder(const PreconditionerSpec& spec, const CscView& a,
+                                       const Context& context) const {
+    BuildEstimate bound;
+    for (const PreconditionerSpec& rung : SpecsOfRungs(spec)) {
+      if (!TraitsOf(rung.engine).over_ranks) continue;
+      const auto estimate = GuessOverRanks(rung, a, context);
+      if (!estimate.ok()) return estimate.status();
+      bound = Larger(bound, *estimate);
+    }
+    return bound;
+  }
+
+  // The cost is a guess by sizes alone: that of a band whose columns have the mean length.
   Result<BuildEstimate> GuessOverRanks(const PreconditionerSpec& spec, const CscView& a,
                                        const Context& context) const {
-    if (spec.engine == EngineKind::kAuto)
-      return NotHere("what AUTO builds is known with the build");
+    if (spec.engine == EngineKind::kAuto) return EstimateLadder(spec, a, context);
     const auto there = ranks_->SpreadMatrix(a, context);
     if (!there.ok()) return there.status();
-    const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>((*there)->nnz());
-    if (TraitsOf(spec.engine).ranks_alone) {
-      return GuessPetsc(spec, a.n_cols, (*there)->nnz(), ranks_->info().threads);
+    const RanksDevice::Shares shares = ranks_->SharesOf(**there);
+    const PreconditionerEngine& engine = *FindEngine(spec.engine);
+    const EngineTraits& traits = engine.traits();
+    if (traits.ranks_alone) {
+      return GuessPetsc(spec, a.n_cols, shares.nnz, ResolveThreads(context.threads));
     }
-    const double mean = nnz / n;
-    const bool fsai = TraitsOf(spec.engine).factored;
-    double of_m = 0;
-    if (TraitsOf(spec.engine).grows_pattern) {
-      of_m = 1 + (fsai ? double(spec.fsai.k_max) * spec.fsai.s
-                       : double(spec.dynamic_spai.max_steps) * spec.dynamic_spai.per_step);
-    } else {
-      const int power = fsai ? spec.fsai.power : spec.static_spai.pattern.power;
-      of_m = std::pow(mean, power) / (fsai ? 2 : 1);
-    }
-    of_m = std::min(n, of_m);
+    const Pattern band = BandLike(shares);
+    const auto part = engine.Estimate(spec, {band, {}}, nullptr, context);
+    if (!part.ok()) return part.status();
+    const auto n = static_cast<double>(a.n_cols);
+    const double times = n / static_cast<double>(band.n_cols);
     BuildEstimate e;
-    e.nnz_m = static_cast<int64_t>(std::min(n * of_m, 9e17));
+    e.nnz_m = static_cast<int64_t>(std::min(times * static_cast<double>(part->nnz_m), 9e17));
     e.download_bytes = CscBytes(a.n_cols, e.nnz_m);
     e.host_bytes = 64 * a.n_cols;
-    const BuildWork work{.rows = n,
-                         .entries = n * of_m,
-                         .gathered = n * of_m * mean,
-                         .flops = n * 2 * mean * of_m * of_m};
-    PredictBuild(TraitsOf(spec.engine).rates, work, ranks_->info().threads, &e);
+    e.predicted_ms = times * part->predicted_ms;
+    e.flops = times * part->flops;
+    // A bound, unlike all that: it reads what M has at most.
+    double most = 1;  // entries of a column
+    if (traits.grows_pattern) {
+      most += traits.factored ? double(spec.fsai.k_max) * spec.fsai.s
+                              : double(spec.dynamic_spai.max_steps) * spec.dynamic_spai.per_step;
+    } else if (!traits.may_be_diagonal) {
+      const int power = traits.factored ? spec.fsai.power : spec.static_spai.pattern.power;
+      most = std::pow(static_cast<double>(shares.longest_column) + 1, power);
+    }
+    most = std::min(n, most);
+    BuildEstimate sizes;
+    sizes.nnz_m = static_cast<int64_t>(std::min(n * most, 9e17));
+    if (most <= static_cast<double>(shares.longest_column) + 1) {
+      sizes.nnz_m = std::min(sizes.nnz_m, shares.nnz + shares.n);
+    }
+    sizes.n2_max = static_cast<int64_t>(most);
+    sizes.gram_nnz = shares.gram_nnz;
+    const auto bound = engine.BoundOverRanks(
+        [&](const RanksDevice::BuildToBound& build) { return ranks_->Bound(shares, build); }, spec,
+        nullptr, sizes);
+    if (!bound.ok()) return bound.status();
+    e.rank_bytes = bound->all;
+    e.halo_bytes = bound->halo;
     return e;
   }
 

@@ -52,7 +52,8 @@ namespace spaid::kernels {
 
 class AmgHierarchy;  // kernels/amg/amg.h
 class CudaDevice;
-class RanksDevice;  // kernels/mpi/ranks_device.h
+class OverRanks;    // kernels/mpi/ranks_device.h
+class RanksDevice;  // the same
 
 struct BuildResult;         // build_result.h
 struct PreconditionerSpec;  // spec.h
@@ -137,6 +138,8 @@ class Preconditioner {
   // kScaledRows: solves by BiCGSTAB, GMRES and IDR take the residual of the scaled rows, in which M
   // was made, for their iteration (Engine::Solve).
   virtual MForm form() const { return MForm::kMatrix; }
+  // Returns M where form() is kOverRanks; else null.
+  virtual std::shared_ptr<const OverRanks> over_ranks() const { return nullptr; }
 
   // A build on a GPU leaves a copy there, for solves to come: its bytes, with those of the plan
   // that it keeps; 0: none (any more). The copy goes with the preconditioner, or before, when its
@@ -176,7 +179,8 @@ class Engine {
   virtual std::vector<DeviceInfo> Devices() const = 0;
   // The ranks that are one of them; null: none. A matrix that came to them alone is named by its
   // stand-in (kernels/mpi/ranks_device.h) in all below, which refuses what ranks do not do:
-  // FAILED_PRECONDITION/MATRIX_OVER_RANKS. Figures of an estimate are guesses then, no bounds.
+  // FAILED_PRECONDITION/MATRIX_OVER_RANKS. Figures of an estimate are guesses then, but for
+  // rank_bytes and halo_bytes, which are bounds.
   virtual RanksDevice* Ranks() const { return nullptr; }
   // `device`: index in Devices().
   virtual DeviceState State(int device) const = 0;

@@ -60,6 +60,7 @@ class HostPreconditioner final : public Preconditioner {
     if (alone_over_ranks_) return MForm::kOverRanks;
     return row_scaling_.empty() ? MForm::kMatrix : MForm::kScaledRows;
   }
+  std::shared_ptr<const OverRanks> over_ranks() const override { return alone_over_ranks_; }
   std::span<const double> row_scaling() const { return row_scaling_; }
   int64_t device_bytes() const override;
   void DropDeviceCopy() const override;

@@ -66,9 +66,11 @@ struct EngineTraits {
   // The values of A decide its pattern, or its aggregates, while it is built (BuildResult::grown).
   bool grows_pattern = false;
   const GpuBuilds* on_gpu = nullptr;  // null: builds are work of the host
-  bool over_ranks = false;            // several processes build it together (kernels/mpi)
-  bool ranks_alone = false;           // and nobody else; M stays there, and is no matrix here
-  BuildRates rates = {};              // of its builds, plan and all
+  // Several processes build it together (kernels/mpi); a diagonal only of an A that lies there
+  // alone.
+  bool over_ranks = false;
+  bool ranks_alone = false;  // and nobody else; M stays there, and is no matrix here
+  BuildRates rates = {};     // of its builds, plan and all
 };
 
 // A value that is no engine's has those of the name "unknown". Thread-safe, as all here.

@@ -298,14 +298,12 @@ class Fsai final : public PreconditionerEngine {
     return e;
   }
 
-  Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& ranks,
+  Result<RanksDevice::RankBytes> BoundOverRanks(const BoundForA& bound,
                                                 const PreconditionerSpec& spec,
-                                                const PatternView& a,
                                                 const PatternView* user_pattern,
                                                 const BuildEstimate& estimate) const override {
     const FsaiOptions options = FsaiOptionsOf(spec);
-    return ranks.Bound(a,
-                       {.fsai = &options, .user_pattern = user_pattern, .nnz_m = estimate.nnz_m});
+    return bound({.fsai = &options, .user_pattern = user_pattern, .nnz_m = estimate.nnz_m});
   }
 
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,

@@ -27,11 +27,21 @@ class JacobiPlan final : public EnginePlan {
   }
 
   Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a, const Context& context,
-                     DeviceTimings*) const override {
+                     DeviceTimings* timings) const override {
+    Made made;
+    if (IsStandIn(a)) {  // else rank 0 has what it takes
+      RanksDevice& ranks = *made_for().ranks;
+      const auto there = SpreadTimed(ranks, a, context, timings);
+      if (!there.ok()) return there.status();
+      auto over = ranks.BuildJacobi(**there, context);
+      if (!over.ok()) return over.status();
+      static_cast<StaticSpaiQuality&>(made.quality) = std::move(over->quality);
+      made.over_ranks = std::move(over->there);
+      return Result<Made>(std::move(made));
+    }
     auto built = spec.block_size == 1 ? BuildJacobi(a, context)
                                       : BuildBlockJacobi(a, spec.block_size, context);
     if (!built.ok()) return built.status();
-    Made made;
     made.m = std::move(built->m);
     made.quality = std::move(built->quality);
     return Result<Made>(std::move(made));
@@ -95,6 +105,7 @@ class Jacobi final : public PreconditionerEngine {
                               .name = "jacobi",
                               .options_field = "jacobi",
                               .may_be_diagonal = true,
+                              .over_ranks = true,
                               .rates = {.cpu = {.fixed = 2e4, .row = 88, .flop = 1},
                                         .gpu = {.row = 8.9,
                                                 .flop = 0.06,

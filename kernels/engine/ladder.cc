@@ -15,6 +15,7 @@
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/ladder_rungs.h"
+#include "kernels/engine/over_ranks_operator.h"
 #include "kernels/engine/spec.h"
 #include "kernels/krylov/null_space.h"
 #include "kernels/krylov/operators.h"
@@ -114,7 +115,7 @@ class Ladder {
   // Enters the rungs from `start` up, then those below it. `entered`: the one that was, before; it
   // is tried again where that was not of A scaled, and here is.
   Result<LadderResult> Rise(RungKind start, std::optional<RungKind> entered, bool scaled) {
-    if (entered > RungKind::kBottom && !scaled) {
+    if (entered > RungKind::kBottom && !scaled && c_.over == nullptr) {
       const Status made = GuardMemory("scaling", [&] { return MakeScaled(); });
       scaled = made.ok() && scaling_->identity();
     }
@@ -210,6 +211,15 @@ class Ladder {
   Array<double> Residuals(const Array<double>& x) const {
     Array<double> residual;
     residual.assign(c_.b.begin(), c_.b.end());
+    if (c_.over != nullptr) {
+      const OverRanksOperator a(*engine_.Ranks(), *c_.over, n_);
+      Array<double> product(Z(n_));
+      for (int64_t v = 0; v < Count(); ++v) {
+        a.Apply({x.data() + v * n_, Z(n_)}, product, /*threads=*/1);
+        for (int64_t i = 0; i < n_; ++i) residual[Z(v * n_ + i)] -= product[Z(i)];
+      }
+      return residual;
+    }
     for (int64_t v = 0; v < Count(); ++v) {
       double* const r = residual.data() + v * n_;
       for (int64_t j = 0; j < n_; ++j) {
@@ -294,7 +304,7 @@ class Ladder {
   double Iteration(Method method, int64_t nnz_m) const {
     return IterationMs({.method = method,
                         .n = ToDouble(n_),
-                        .nnz_a = ToDouble(c_.a.nnz()),
+                        .nnz_a = ToDouble(c_.nnz()),
                         .nnz_m = ToDouble(nnz_m)},
                        c_.backend, std::max(1, ResolveThreads(context_.threads)));
   }
@@ -312,7 +322,7 @@ class Ladder {
   int64_t SolveBytes(const PlannedRung& rung) const {
     const int64_t vector = 8 * n_;
     const int64_t basis =
-        rung.method == Method::kGmres
+        rung.method == Method::kGmres && c_.over == nullptr
             ? std::min(n_ * vector, std::max(rung.restart * vector, rung.basis_bytes))
             : 0;
     return basis + 40 * vector + scaled_.bytes() + (closest_ ? closest_->m->host_bytes() : 0);
@@ -382,7 +392,7 @@ class Ladder {
     }
     if (rung.method == Method::kGmres) {
       rung.kind = RungKind::kLongCycles;
-      rung.basis_bytes = std::max(kBasisBytes, c_.options.basis_bytes);
+      LengthenCycles(c_, &rung);
     }
     Rung told;
     told.kind = rung.kind;
@@ -469,8 +479,9 @@ class Ladder {
       context.stop = watch.token();
       const CscView of = scaled ? MatrixOf(rung) : c_.a;
       const bool there =
-          c_.solve_there && !scaled && made.lu == nullptr &&
-          HostAlone(options, with != nullptr ? with->form() : MForm::kMatrix).empty();
+          c_.over != nullptr ||
+          (c_.solve_there && !scaled && made.lu == nullptr &&
+           HostAlone(options, with != nullptr ? with->form() : MForm::kMatrix).empty());
       auto solved = made.lu
                         ? SolveByLu(of, LuOperator(*made.lu), right, std::move(options), context)
                     : there ? c_.solve_there(with, right, options, context)
@@ -613,6 +624,11 @@ class Ladder {
                    " preconditioners and methods, and none solves it (the rungs say why); A may be "
                    "singular or as good as singular: look at what `diagnose` says of it, scale it, "
                    "or ask for a larger rtol";
+      if (c_.over != nullptr) {
+        rhs.detail +=
+            "; over ranks there was no multigrid, MINRES, IDR or dense LU to try, and A "
+            "was not scaled";
+      }
     }
     best_.x = std::move(x_);
     const auto best = std::min_element(

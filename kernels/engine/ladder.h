@@ -78,8 +78,12 @@ struct LadderOptions {
   bool to_build = false;  // leaves out rungs that no engine builds
 };
 
+using LadderSolve = std::function<Result<SolveResult>(
+    const std::shared_ptr<const Preconditioner>& m, std::span<const double> b,
+    const SolveOptions& options, const Context& context)>;
+
 struct LadderCase {
-  CscView a;  // with values
+  CscView a;  // with values, or a stand-in
   const Diagnosis& diagnosis;
   std::span<const double> b;  // n x n_rhs
   // Method as the caller had it: kAuto, or the one that all rungs take.
@@ -91,10 +95,12 @@ struct LadderCase {
   Backend backend = Backend::kCpu;
   // Solves A x = b with a rung's M where that need not be on the host, on context's terms; null:
   // all solves are the host's.
-  std::function<Result<SolveResult>(const std::shared_ptr<const Preconditioner>& m,
-                                    std::span<const double> b, const SolveOptions& options,
-                                    const Context& context)>
-      solve_there = {};
+  LadderSolve solve_there = {};
+  // A, where `a` is a stand-in: it lies over the ranks alone (kernels/mpi/ranks_device.h), where
+  // context.device builds and solve_there, which is set then, solves. Null: it is here.
+  const OverRanks* over = nullptr;
+
+  int64_t nnz() const;  // of A, wherever it is
 };
 
 struct LadderResult {
@@ -143,9 +149,11 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 //   - at last what came closest once more, without a watch, by GMRES whose cycles grow.
 // Rungs below `first` come behind those over it, but for a `first` that is the bottom.
 // All but multigrid and FSAI are of A equilibrated, or matched and scaled, where that changes A
-// (kernels/sparse/scaling.h). Builds run on context.device, solves as LadderCase says. A rung whose
-// build fails, or for which there is no memory, is left with that error. A stop is an outcome, as
-// of Engine::Solve, and ends the ladder. Errors: those of Engine::Solve. Thread-safe.
+// (kernels/sparse/scaling.h). Over ranks there is no multigrid, MINRES and dense LU, A is not
+// scaled, GMRES takes the place of IDR, and its long cycles have one length. Builds run on
+// context.device, solves as LadderCase says. A rung whose build fails, or for which there is no
+// memory, is left with that error. A stop is an outcome, as of Engine::Solve, and ends the ladder.
+// Errors: those of Engine::Solve. Thread-safe.
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,
                            Rung first, LadderSink& sink, const Context& context);
 // The same from the rung `start` and from `x0`: n x n_rhs, or empty. Where A has no such rung, from

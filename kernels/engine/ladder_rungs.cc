@@ -8,6 +8,7 @@
 #include "kernels/amg/suitability.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
+#include "kernels/mpi/ranks_device.h"
 
 namespace spaid::kernels {
 namespace {
@@ -50,7 +51,7 @@ PlannedRung Amg(Method method) {
 // A build is to be downloaded as one matrix, too: not for those.
 bool MayTryAmg(const LadderCase& c) {
   const Diagnosis& d = c.diagnosis;
-  return !c.ladder.to_build && d.zero_diagonal.count == 0 &&
+  return c.over == nullptr && !c.ladder.to_build && d.zero_diagonal.count == 0 &&
          c.a.values.size() == c.a.row_idx.size() &&
          SuitsAmg(c.a, std::max(d.max_row_entries, d.max_column_entries));
 }
@@ -105,6 +106,8 @@ double DenseLuMs(int64_t n) {
 
 }  // namespace
 
+int64_t LadderCase::nnz() const { return over != nullptr ? over->nnz() : a.nnz(); }
+
 bool TakenForPositive(const LadderCase& c) {
   const Method asked = c.options.method;
   return MayBePositive(c.diagnosis) && (asked == Method::kAuto || ForSymmetric(asked));
@@ -120,8 +123,9 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
     rungs.push_back(Fsai(RungKind::kFsai, method));
     rungs.push_back(Fsai(RungKind::kAfsai, method));
   }
+  const bool over = c.over != nullptr;
   // Behind rungs of CG, too, whose solves may find A indefinite.
-  if (c.diagnosis.numerically_symmetric && !c.ladder.to_build &&
+  if (!over && c.diagnosis.numerically_symmetric && !c.ladder.to_build &&
       (free || asked == Method::kMinres)) {
     rungs.push_back(Minres());
   }
@@ -134,11 +138,14 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
     rungs.insert(rungs.begin(), Amg(free ? Method::kBicgstab : asked));
   }
   rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
-  rungs.push_back(
-      DynamicSpai(RungKind::kDynamicSpai, 0.3, 10, free ? Method::kIdr : asked, restart));
+  const Method sturdy = over ? Method::kGmres : Method::kIdr;
+  rungs.push_back(DynamicSpai(RungKind::kDynamicSpai, 0.3, 10, free ? sturdy : asked, restart));
   rungs.push_back(DynamicSpai(RungKind::kLargeDynamicSpai, 0.1, 20, method, restart));
+  if (over) {
+    for (PlannedRung& rung : rungs) rung.scaled = false;
+  }
   if (c.ladder.to_build) return rungs;
-  if (c.a.n_cols <= c.ladder.max_lu_n) {
+  if (!over && c.a.n_cols <= c.ladder.max_lu_n) {
     PlannedRung lu;
     lu.kind = RungKind::kDenseLu;
     lu.spec.engine = EngineKind::kNone;
@@ -151,9 +158,19 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   }
   if (method == Method::kGmres) {
     rungs.push_back(DynamicSpai(RungKind::kLongCycles, 0.1, 20, method, restart));
-    rungs.back().basis_bytes = std::max(kBasisBytes, c.options.basis_bytes);
+    rungs.back().scaled = !over;
+    LengthenCycles(c, &rungs.back());
   }
   return rungs;
+}
+
+void LengthenCycles(const LadderCase& c, PlannedRung* rung) {
+  rung->basis_bytes = std::max(kBasisBytes, c.options.basis_bytes);
+  if (c.over == nullptr) return;
+  SolveOptions options = c.options;
+  options.restart = rung->restart;
+  options.basis_bytes = std::exchange(rung->basis_bytes, 0);
+  rung->restart = std::max<int64_t>(1, RestartLength(options, c.a.n_cols));
 }
 
 void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Context& context,
@@ -208,7 +225,7 @@ int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, 
   const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
   const double iteration = IterationMs({.method = method,
                                         .n = ToDouble(c.a.n_cols),
-                                        .nnz_a = ToDouble(c.a.nnz()),
+                                        .nnz_a = ToDouble(c.nnz()),
                                         .nnz_m = ToDouble(nnz_m),
                                         .n_rhs = n_rhs},
                                        c.backend, /*threads=*/1);

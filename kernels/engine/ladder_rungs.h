@@ -46,6 +46,10 @@ void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Cont
 // or no more, taken to be positive definite, of CG only where it is.
 bool Fits(const PlannedRung& rung, bool positive);
 
+// Has GMRES take what memory there is for its basis: cycles that grow, or over ranks long ones from
+// the start.
+void LengthenCycles(const LadderCase& c, PlannedRung* rung);
+
 // Sets the rung's method and lengths.
 void Apply(const PlannedRung& rung, const LadderCase& c, SolveOptions* options);
 

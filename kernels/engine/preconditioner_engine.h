@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -114,11 +115,11 @@ class PreconditionerEngine {
   virtual Result<BuildEstimate> Estimate(const PreconditionerSpec& spec, const CscView& a,
                                          const PatternView* user_pattern,
                                          const Context& context) const = 0;
-  // BuildEstimate::rank_bytes and halo_bytes, of an engine that ranks build; `estimate`: of one
-  // process. Errors: RanksDevice::Bound's.
-  virtual Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& /*ranks*/,
+  // BuildEstimate::rank_bytes and halo_bytes, of an engine that ranks build, by RanksDevice::Bound
+  // for A; `estimate`: of one process, upper bounds of M's sizes. Errors: those of `bound`.
+  using BoundForA = std::function<Result<RanksDevice::RankBytes>(const RanksDevice::BuildToBound&)>;
+  virtual Result<RanksDevice::RankBytes> BoundOverRanks(const BoundForA& /*bound*/,
                                                         const PreconditionerSpec& /*spec*/,
-                                                        const PatternView& /*a*/,
                                                         const PatternView* /*user_pattern*/,
                                                         const BuildEstimate& /*estimate*/) const {
     return RanksDevice::RankBytes{};
@@ -148,6 +149,8 @@ RanksDevice::Made SpreadTimed(RanksDevice& ranks, const CscView& a, const Contex
 BuildEstimate GuessPetsc(const PreconditionerSpec& spec, int64_t n, int64_t nnz_a, int threads);
 
 // Shared by estimates.
+
+BuildEstimate Larger(const BuildEstimate& x, const BuildEstimate& y);  // the larger of each bound
 
 int64_t CscBytes(int64_t n, int64_t nnz);
 // The counters of the transpose that makes the rows of M, at the most (transpose.h).

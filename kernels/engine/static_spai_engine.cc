@@ -303,15 +303,14 @@ class StaticSpai final : public PreconditionerEngine {
     return e;
   }
 
-  Result<RanksDevice::RankBytes> BoundOverRanks(const RanksDevice& ranks,
+  Result<RanksDevice::RankBytes> BoundOverRanks(const BoundForA& bound,
                                                 const PreconditionerSpec& spec,
-                                                const PatternView& a,
                                                 const PatternView* user_pattern,
                                                 const BuildEstimate& estimate) const override {
-    return ranks.Bound(a, {.static_spai = &spec.static_spai,
-                           .user_pattern = user_pattern,
-                           .nnz_m = estimate.nnz_m,
-                           .column_nnz = estimate.n2_max});
+    return bound({.static_spai = &spec.static_spai,
+                  .user_pattern = user_pattern,
+                  .nnz_m = estimate.nnz_m,
+                  .column_nnz = estimate.n2_max});
   }
 
   Result<std::shared_ptr<const Plan>> MakePlan(const PreconditionerSpec& spec, const CscView& a,

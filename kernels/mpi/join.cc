@@ -258,6 +258,7 @@ class Numbered final : public OverRanks {
         n(rows),
         factor(order.factor || order.what == Order::What::kFsai),
         stands_in(order.what == Order::What::kArrived),
+        shares(root.shares),
         desk_(std::move(desk)),
         bytes_(root.bytes),
         nnz_(root.nnz) {}
@@ -273,8 +274,9 @@ class Numbered final : public OverRanks {
   int64_t nnz() const override { return nnz_; }
 
   const int64_t number, n;
-  const bool factor;     // G of M = GᵀG
-  const bool stands_in;  // a matrix that rank 0 knows by a stand-in
+  const bool factor;                 // G of M = GᵀG
+  const bool stands_in;              // a matrix that rank 0 knows by a stand-in
+  const RanksDevice::Shares shares;  // of that
 
  private:
   const std::shared_ptr<Desk> desk_;
@@ -331,12 +333,44 @@ class Rank0 final : public RanksDevice {
   Status Probe() override { return desk_->Run({.what = Order::What::kAnswer}, nullptr); }
 
   Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const override {
-    RanksShape shape{.ranks = static_cast<int>(ranks_.size())};
-    for (const Rank& rank : ranks_) {
-      shape.threads = std::max(shape.threads, rank.threads);
-      shape.halo_limit = std::max(shape.halo_limit, rank.memory_bytes / kHaloShare);
+    return BoundRankBytes(a, build, Shape());
+  }
+  Shares SharesOf(const OverRanks& a) const override { return Of(a).shares; }
+  Result<RankBytes> Bound(const Shares& a, const BuildToBound& build) const override {
+    return BoundRankBytes(a, build, Shape());
+  }
+
+  Result<bool> Same(const OverRanks& a, const OverRanks& b) override {
+    AtRoot root;
+    const Order order{.what = Order::What::kSame, .a = Of(a).number, .m = Of(b).number};
+    if (Status status = desk_->Run(order, &root); !status.ok()) return status;
+    return root.same;
+  }
+
+  Status Multiply(const OverRanks& a, std::span<const double> x, std::span<double> y) override {
+    AtRoot root;
+    root.x = x;
+    root.y = y;
+    return desk_->Run({.what = Order::What::kMultiply, .a = Of(a).number}, &root);
+  }
+
+  Result<std::unique_ptr<RanksOutput>> BeginOutput(const OverRanks& of, Layout layout) override {
+    // Turned by PETSc, and what is kept of that.
+    constexpr int64_t kMost = 36;
+    const int64_t used = used_bytes(), bytes = kMost * of.nnz() + 16 * Of(of).n;
+    if (bytes > info_.memory_bytes - used) {
+      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
+                    "a matrix is turned before it is sent, which may take " +
+                        std::to_string(bytes) + " bytes over all ranks, which have " +
+                        std::to_string(info_.memory_bytes) + " and use " + std::to_string(used) +
+                        "; delete other matrices, or take more hosts");
     }
-    return BoundRankBytes(a, build, shape);
+    AtRoot root;
+    auto made =
+        Make({.what = Order::What::kOutput, .a = Of(of).number, .by_rows = layout == Layout::kCsr},
+             &root, Of(of).n);
+    if (!made.ok()) return made.status();
+    return std::unique_ptr<RanksOutput>(std::make_unique<Output>(*this, *std::move(made)));
   }
 
   Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t> pointers, int64_t nnz,
@@ -453,6 +487,16 @@ class Rank0 final : public RanksDevice {
     return std::move(root.built);
   }
 
+  Result<Built> BuildJacobi(const OverRanks& a, const Context& context) override {
+    AtRoot root;
+    root.context = context;
+    auto made = Make({.what = Order::What::kJacobi, .a = Of(a).number, .gather = !Of(a).stands_in},
+                     &root, Of(a).n);
+    if (!made.ok()) return made.status();
+    root.built.there = *std::move(made);
+    return std::move(root.built);
+  }
+
   Result<Built> BuildPetsc(const OverRanks& a, PetscMethod method,
                            const PetscEngineOptions& options, std::span<const double> near_null,
                            const Context& context) override {
@@ -540,6 +584,52 @@ class Rank0 final : public RanksDevice {
     int64_t number_;  // 0: it has arrived, or failed
     int64_t indices_ = 0, values_ = 0;
   };
+
+  // One that goes piece by piece.
+  class Output final : public RanksOutput {
+   public:
+    Output(Rank0& device, std::shared_ptr<const Numbered> there)
+        : device_(device), there_(std::move(there)) {}
+    int64_t n() const override { return there_->n; }
+    int64_t nnz() const override { return there_->nnz(); }
+    Status Read(int64_t first, std::span<int64_t> pointers) override {
+      AtRoot root;
+      root.pointers_to = pointers;
+      return Ask(Order::Array::kPointers, first, std::ssize(pointers), root);
+    }
+    Status Read(int64_t first, std::span<int32_t> indices) override {
+      AtRoot root;
+      root.indices_to = indices;
+      return Ask(Order::Array::kIndices, first, std::ssize(indices), root);
+    }
+    Status Read(int64_t first, std::span<double> values) override {
+      AtRoot root;
+      root.values_to = values;
+      return Ask(Order::Array::kValues, first, std::ssize(values), root);
+    }
+
+   private:
+    Status Ask(Order::Array array, int64_t first, int64_t count, AtRoot& root) {
+      return device_.desk_->Run({.what = Order::What::kPiece,
+                                 .a = there_->number,
+                                 .first = first,
+                                 .entries = count,
+                                 .array = array},
+                                &root);
+    }
+
+    Rank0& device_;
+    const std::shared_ptr<const Numbered> there_;
+  };
+
+  RanksShape Shape() const {
+    RanksShape shape{.ranks = static_cast<int>(ranks_.size())};
+    for (const Rank& rank : ranks_) {
+      shape.threads = std::max(shape.threads, rank.threads);
+      shape.halo_limit = std::max(shape.halo_limit, rank.memory_bytes / kHaloShare);
+    }
+    return shape;
+  }
 
   Result<std::shared_ptr<const Numbered>> Make(Order order, AtRoot* root, int64_t n) {
     order.made = NextNumber();

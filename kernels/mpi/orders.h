@@ -27,28 +27,36 @@ struct Order {
     kIndices,
     kValues,
     kArrived,
-    kPetsc
+    kPetsc,
+    kJacobi,
+    kMultiply,
+    kSame,
+    kOutput,
+    kPiece
   };
   static constexpr size_t kMostNumbers = 24;
 
   What what = What::kAnswer;
   // kSpread: M, by rows alone; kPlan, kGrow, kFsai: with a pattern; kSolve: with a guess.
   bool flag = false;
-  bool factor = false;             // kSpread: it is G of M = GᵀG
-  bool adaptive = false;           // kFsai
-  bool keep_history = false;       // kSolve
-  bool null_space = false;         // kSolve: with one
-  int32_t count = 1;               // kSolve: right-hand sides; kPetsc: near-null vectors
-  int64_t nnz_m = 0;               // kSolve
-  int64_t made = 0;                // the number of what is made; kFree: of what goes
-  int64_t a = 0, m = 0;            // numbers of matrices; 0: none
-  int64_t n = 0, nnz = 0;          // kBegin
-  int64_t first = 0, entries = 0;  // kIndices, kValues
-  bool by_rows = false, sort_and_sum = false;  // kBegin
-  bool gather = true;                          // kBuild, kFsai: M comes to rank 0
-  int64_t plan = 0;                            // kBuild
-  PetscMethod method = {};                     // kPetsc
-  double numbers[kMostNumbers] = {};           // options, by Pack
+  bool factor = false;        // kSpread: it is G of M = GᵀG
+  bool adaptive = false;      // kFsai
+  bool keep_history = false;  // kSolve
+  bool null_space = false;    // kSolve: with one
+  int32_t count = 1;          // kSolve: right-hand sides; kPetsc: near-null vectors
+  int64_t nnz_m = 0;          // kSolve
+  int64_t made = 0;           // the number of what is made; kFree: of what goes
+  int64_t a = 0, m = 0;       // numbers of matrices; 0: none. kSame: both A. kOutput: a, of any
+  int64_t n = 0, nnz = 0;     // kBegin
+  int64_t first = 0, entries = 0;  // kIndices, kValues, kPiece
+  bool by_rows = false;            // kBegin, kOutput
+  bool sort_and_sum = false;       // kBegin
+  enum class Array : int32_t { kPointers, kIndices, kValues };
+  Array array = Array::kPointers;     // kPiece
+  bool gather = true;                 // kBuild, kFsai, kJacobi: M comes to rank 0
+  int64_t plan = 0;                   // kBuild
+  PetscMethod method = {};            // kPetsc
+  double numbers[kMostNumbers] = {};  // options, by Pack
 };
 static_assert(std::is_trivially_copyable_v<Order>);
 

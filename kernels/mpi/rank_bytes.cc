@@ -7,6 +7,7 @@
 #include "kernels/dynamic_spai/growth_parts.h"
 #include "kernels/fsai/fsai_build.h"
 #include "kernels/mpi/petsc.h"
+#include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_matrix.h"
 #include "kernels/static_spai/local_problem.h"
 #include "kernels/static_spai/long_columns.h"
@@ -36,16 +37,10 @@ constexpr int64_t kOthersColumn = 64;
 // by row or column of the part; and what starts a thread and a heap.
 constexpr int64_t kNumberings = 4, kListsOfPart = 40, kFixed = 8 << 20;
 
-// The largest shares of A.
-struct Shares {
-  int64_t n = 0, columns = 0;  // of the whole, and owned
-  int64_t entries = 0;         // of the own columns, or of the own rows
-  int64_t of_rows = 0;         // of the own rows
-  int64_t longest_column = 0, longest_row = 0;
-};
+using Shares = RanksDevice::Shares;
 
 Shares SharesOf(const PatternView& a, int ranks) {
-  Shares most{.n = a.n_cols};
+  Shares most{.n = a.n_cols, .nnz = a.nnz(), .long_columns = CountLong(a)};
   Array<int64_t> rows;
   rows.assign(Z(a.n_rows) + 1, 0);
   for (const int32_t i : a.row_idx) ++rows[Z(i) + 1];
@@ -107,16 +102,78 @@ int64_t RowsBytes(int64_t entries, const Shares& a) {
 }
 
 // Numbers of static SPAI on patterns of `nnz_m` entries, `longest` in a column.
-int64_t SpaiBytes(const PatternView& a, int64_t nnz_m, int64_t longest, int64_t in_rows,
-                  const StaticSpaiOptions& options, const Shares& own, const RanksShape& shape) {
+int64_t SpaiBytes(const Shares& own, int64_t nnz_m, int64_t longest, int64_t in_rows,
+                  const StaticSpaiOptions& options, const LocalCounts& largest,
+                  const RanksShape& shape) {
   const int64_t group = 32 * longest;
   const int64_t share = std::min(nnz_m, 2 * nnz_m / shape.ranks + 2 * group);
-  const int64_t pairs = MaxLongPairs(a);
+  const int64_t pairs = MaxLongPairs(own.long_columns, own.n);
   // Groups come from their leaders' ranks, which know the members: of M's pattern.
   return 16 * share + 24 * own.n + PlanBytes(own.n, share, pairs) +
-         BuildBytes(own.n, share, pairs, LargestProblem(a, longest), longest, shape.threads,
-                    options.post_filter > 0) +
+         BuildBytes(own.n, share, pairs, largest, longest, shape.threads, options.post_filter > 0) +
          kMovedEntry * share + RowsBytes(in_rows, own);
+}
+
+// `largest(columns)`: LargestProblem, or more.
+template <class Largest>
+Result<RanksDevice::RankBytes> Bound(const Shares& own, const Largest& largest,
+                                     const RanksDevice::BuildToBound& build,
+                                     const RanksShape& shape) {
+  const int64_t n = own.n, nnz = own.nnz;
+  // Columns of A, and before of M's pattern, where groups are found: never both.
+  const HaloBound of_a(n, std::max(nnz, build.fsai == nullptr ? build.nnz_m : 0), own.entries,
+                       shape);
+  const int64_t part = std::min(nnz, own.entries + of_a.entries);  // of A, that a rank reads
+  int64_t halo = of_a.fetched;
+  int64_t bytes = kFixed + kSpreadEntry * own.entries + kOthersColumn * std::min(n, own.entries) +
+                  24 * own.columns + (kNumberings * 3 / 16 + kListsOfPart) * n + kHaloItem * n +
+                  of_a.bytes + kEntry * part;
+  if (build.fsai != nullptr) {
+    const FsaiOptions& fsai = *build.fsai;
+    const bool by_a = build.user_pattern == nullptr && fsai.power == 1;
+    int64_t rows = build.nnz_m;  // of G, that a rank owns
+    if (fsai.adaptive && build.user_pattern == nullptr) {
+      rows = std::min(rows, own.columns * (1 + int64_t{fsai.s} * fsai.k_max));
+    } else if (by_a) {
+      rows = std::min(rows, own.of_rows + own.columns);
+    }
+    // Rows of others are their diagonal. Rows of A beside its columns, for the checks; parts that
+    // grow are laid out once more in each round, and what is fetched joins what was.
+    bytes += FsaiBytes({.n = n,
+                        .nnz_a = part,
+                        .longest_column = own.longest_column,
+                        .nnz_g = rows + n,
+                        .longest_row = LongestRow(fsai, build.user_pattern, own)},
+                       fsai, shape.threads) +
+             3 * kEntry * part + kEntry * own.of_rows + RowsBytes(rows, own);
+  } else if (build.dynamic_spai != nullptr) {
+    const DynamicSpaiOptions& dynamic = *build.dynamic_spai;
+    const int64_t longest = LongestColumn(dynamic, build.user_pattern, own);
+    const int64_t columns = std::min(build.nnz_m, own.columns * longest);
+    const int64_t gram_nnz = build.gram_nnz;
+    const HaloBound of_gram(n, gram_nnz, gram_nnz, shape);
+    const GrowthSizes sizes{.n = n,
+                            .nnz_a = part,
+                            .gram_nnz = gram_nnz,
+                            .gram_longest = std::min(n, own.longest_column * own.longest_row),
+                            .initial = columns,
+                            .nnz_m = columns,
+                            .longest_of_m = longest};
+    const auto growth = static_cast<int64_t>(GrowthBytes(sizes, dynamic, shape.threads));
+    const int64_t numbers = SpaiBytes(own, build.nnz_m, longest, build.nnz_m, NumbersOf(dynamic),
+                                      largest(longest), shape);
+    bytes += std::max(growth + 3 * kEntry * gram_nnz + of_gram.bytes, numbers) + 8 * columns;
+    halo = std::min(shape.ranks > 1 ? shape.halo_limit : 0, halo + of_gram.fetched);
+  } else {
+    const StaticSpaiOptions& spai = *build.static_spai;
+    const bool by_a =
+        build.user_pattern == nullptr && spai.pattern.power == 1 && !spai.pattern.ensure_row;
+    const int64_t in_rows = by_a ? own.of_rows + own.columns : build.nnz_m;
+    bytes += 16 * std::min(build.nnz_m, by_a ? own.entries + own.columns : build.nnz_m) +
+             SpaiBytes(own, build.nnz_m, build.column_nnz, std::min(build.nnz_m, in_rows), spai,
+                       largest(build.column_nnz), shape);
+  }
+  return RanksDevice::RankBytes{.all = bytes, .halo = halo};
 }
 
 }  // namespace
@@ -124,64 +181,55 @@ int64_t SpaiBytes(const PatternView& a, int64_t nnz_m, int64_t longest, int64_t 
 Result<RanksDevice::RankBytes> BoundRankBytes(const PatternView& a,
                                               const RanksDevice::BuildToBound& build,
                                               const RanksShape& shape) {
-  return GuardMemory("bound on the memory of ranks", [&]() -> Result<RanksDevice::RankBytes> {
-    const Shares own = SharesOf(a, shape.ranks);
-    const int64_t n = own.n, nnz = a.nnz();
-    // Columns of A, and before of M's pattern, where groups are found: never both.
-    const HaloBound of_a(n, std::max(nnz, build.fsai == nullptr ? build.nnz_m : 0), own.entries,
-                         shape);
-    const int64_t part = std::min(nnz, own.entries + of_a.entries);  // of A, that a rank reads
-    int64_t halo = of_a.fetched;
-    int64_t bytes = kFixed + kSpreadEntry * own.entries + kOthersColumn * std::min(n, own.entries) +
-                    24 * own.columns + (kNumberings * 3 / 16 + kListsOfPart) * n + kHaloItem * n +
-                    of_a.bytes + kEntry * part;
-    if (build.fsai != nullptr) {
-      const FsaiOptions& fsai = *build.fsai;
-      const bool by_a = build.user_pattern == nullptr && fsai.power == 1;
-      int64_t rows = build.nnz_m;  // of G, that a rank owns
-      if (fsai.adaptive && build.user_pattern == nullptr) {
-        rows = std::min(rows, own.columns * (1 + int64_t{fsai.s} * fsai.k_max));
-      } else if (by_a) {
-        rows = std::min(rows, own.of_rows + own.columns);
-      }
-      // Rows of others are their diagonal. Rows of A beside its columns, for the checks; parts that
-      // grow are laid out once more in each round, and what is fetched joins what was.
-      bytes += FsaiBytes({.n = n,
-                          .nnz_a = part,
-                          .longest_column = own.longest_column,
-                          .nnz_g = rows + n,
-                          .longest_row = LongestRow(fsai, build.user_pattern, own)},
-                         fsai, shape.threads) +
-               3 * kEntry * part + kEntry * own.of_rows + RowsBytes(rows, own);
-    } else if (build.dynamic_spai != nullptr) {
-      const DynamicSpaiOptions& dynamic = *build.dynamic_spai;
-      const int64_t longest = LongestColumn(dynamic, build.user_pattern, own);
-      const int64_t columns = std::min(build.nnz_m, own.columns * longest);
-      const int64_t gram_nnz = build.gram_nnz;
-      const HaloBound of_gram(n, gram_nnz, gram_nnz, shape);
-      const GrowthSizes sizes{.n = n,
-                              .nnz_a = part,
-                              .gram_nnz = gram_nnz,
-                              .gram_longest = std::min(n, own.longest_column * own.longest_row),
-                              .initial = columns,
-                              .nnz_m = columns,
-                              .longest_of_m = longest};
-      const auto growth = static_cast<int64_t>(GrowthBytes(sizes, dynamic, shape.threads));
-      const int64_t numbers =
-          SpaiBytes(a, build.nnz_m, longest, build.nnz_m, NumbersOf(dynamic), own, shape);
-      bytes += std::max(growth + 3 * kEntry * gram_nnz + of_gram.bytes, numbers) + 8 * columns;
-      halo = std::min(shape.ranks > 1 ? shape.halo_limit : 0, halo + of_gram.fetched);
-    } else {
-      const StaticSpaiOptions& spai = *build.static_spai;
-      const bool by_a =
-          build.user_pattern == nullptr && spai.pattern.power == 1 && !spai.pattern.ensure_row;
-      const int64_t in_rows = by_a ? own.of_rows + own.columns : build.nnz_m;
-      bytes += 16 * std::min(build.nnz_m, by_a ? own.entries + own.columns : build.nnz_m) +
-               SpaiBytes(a, build.nnz_m, build.column_nnz, std::min(build.nnz_m, in_rows), spai,
-                         own, shape);
-    }
-    return RanksDevice::RankBytes{.all = bytes, .halo = halo};
+  return GuardMemory("bound on the memory of ranks", [&] {
+    return Bound(
+        SharesOf(a, shape.ranks), [&](int64_t columns) { return LargestProblem(a, columns); },
+        build, shape);
   });
+}
+
+Result<RanksDevice::RankBytes> BoundRankBytes(const RanksDevice::Shares& a,
+                                              const RanksDevice::BuildToBound& build,
+                                              const RanksShape& shape) {
+  return GuardMemory("bound on the memory of ranks", [&] {
+    const auto largest = [&](int64_t columns) {
+      LocalCounts counts;
+      counts.entries = std::min(a.nnz, std::min(columns, a.n) * a.longest_column);
+      counts.n1 = counts.rows = std::min(a.n, counts.entries);
+      return counts;
+    };
+    return Bound(a, largest, build, shape);
+  });
+}
+
+RanksDevice::Shares SharesOf(const SpreadMatrix& a) {
+  const CscView columns = a.columns;
+  Shares own{.n = a.n, .nnz = a.nnz, .columns = columns.n_cols};
+  for (int64_t j = 0; j < columns.n_cols; ++j) {
+    own.longest_column = std::max(own.longest_column, std::ssize(columns.column(j)));
+  }
+  PetscInt begin = 0, end = 0;
+  Must(MatGetOwnershipRange(a.rows.get(), &begin, &end));
+  double squares = 0;
+  for (PetscInt i = begin; i < end; ++i) {
+    PetscInt count = 0;
+    Must(MatGetRow(a.rows.get(), i, &count, nullptr, nullptr));
+    own.of_rows += count;
+    own.longest_row = std::max<int64_t>(own.longest_row, count);
+    squares += static_cast<double>(count) * static_cast<double>(count);
+    Must(MatRestoreRow(a.rows.get(), i, &count, nullptr, nullptr));
+  }
+  own.entries = std::max(own.of_rows, columns.nnz());
+  for (int64_t* most :
+       {&own.longest_column, &own.longest_row, &own.columns, &own.entries, &own.of_rows}) {
+    Must(MPI_Allreduce(MPI_IN_PLACE, most, 1, MPI_INT64_T, MPI_MAX, a.comm));
+  }
+  own.long_columns = SumOf(a.comm, CountLong(columns));
+  // Each row joins each two of its columns.
+  Must(MPI_Allreduce(MPI_IN_PLACE, &squares, 1, MPI_DOUBLE, MPI_SUM, a.comm));
+  const double n = static_cast<double>(a.n);
+  own.gram_nnz = static_cast<int64_t>(std::min({squares, n * n, 9e17}));
+  return own;
 }
 
 }  // namespace spaid::kernels::mpi

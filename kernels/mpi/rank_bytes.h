@@ -5,6 +5,7 @@
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
 #include "kernels/mpi/ranks_device.h"
+#include "kernels/mpi/spread_matrix.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels::mpi {
@@ -23,5 +24,13 @@ struct RanksShape {
 Result<RanksDevice::RankBytes> BoundRankBytes(const PatternView& a,
                                               const RanksDevice::BuildToBound& build,
                                               const RanksShape& shape);
+
+// The same of a matrix that lies over the ranks, by what they own of it.
+Result<RanksDevice::RankBytes> BoundRankBytes(const RanksDevice::Shares& a,
+                                              const RanksDevice::BuildToBound& build,
+                                              const RanksShape& shape);
+
+// Collective; the same on all ranks.
+RanksDevice::Shares SharesOf(const SpreadMatrix& a);
 
 }  // namespace spaid::kernels::mpi

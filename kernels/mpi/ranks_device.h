@@ -60,6 +60,20 @@ class RanksInput {
   virtual Result<Arrived> Finish(const Context& context) = 0;
 };
 
+// A matrix, M or G on its way to rank 0, which never holds more than a piece: canonical pointers,
+// indices and values, by columns or by rows. Its copy on the ranks, if it takes one, ends with
+// this. Not thread-safe; calls block.
+class RanksOutput {
+ public:
+  virtual ~RanksOutput() = default;
+  virtual int64_t n() const = 0;
+  virtual int64_t nnz() const = 0;
+  // Elements from `first` on of either array: of the n + 1 pointers, of indices or values.
+  virtual Status Read(int64_t first, std::span<int64_t> pointers) = 0;
+  virtual Status Read(int64_t first, std::span<int32_t> indices) = 0;
+  virtual Status Read(int64_t first, std::span<double> values) = 0;
+};
+
 // Thread-safe: what several threads ask for is done one after the other, as ranks do everything
 // together. Calls block until that is done; of `context`, stop and progress are read: each rank
 // computes with its share of its host's cores. Where a rank dies, or is not heard of any more, the
@@ -102,6 +116,18 @@ class RanksDevice {
   };
   // From the pattern of a whole A, without a word to the ranks. Errors: OUT_OF_MEMORY.
   virtual Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const = 0;
+  // Sizes of what ranks own of a matrix that lies there alone: a bound reads them in place of its
+  // pattern.
+  struct Shares {
+    int64_t n = 0, nnz = 0;
+    int64_t longest_column = 0, longest_row = 0;  // entries
+    int64_t long_columns = 0;                     // CountLong
+    int64_t gram_nnz = 0;                         // of AᵀA, upper bound
+    // The most of any rank: columns; entries of its columns or of its rows; of its rows.
+    int64_t columns = 0, entries = 0, of_rows = 0;
+  };
+  virtual Shares SharesOf(const OverRanks& a) const = 0;  // without a word to the ranks
+  virtual Result<RankBytes> Bound(const Shares& a, const BuildToBound& build) const = 0;
 
   // Begins a matrix of `pointers.size() - 1` rows (kCsr) or columns. Errors: INVALID_ARGUMENT/
   // BAD_POINTERS; RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY where the ranks have no memory left for
@@ -112,6 +138,14 @@ class RanksDevice {
   // Spreads a canonical matrix with values: the one that lies there already, where somebody still
   // holds one with the same arrays. Errors: those of mpi::SpreadWhole.
   virtual Made SpreadMatrix(const CscView& a, const Context& context) = 0;
+  // Tells whether two matrices are the same to the last bit; false where they are spread otherwise.
+  virtual Result<bool> Same(const OverRanks& a, const OverRanks& b) = 0;
+  // Computes y = A x. Errors: OUT_OF_MEMORY.
+  virtual Status Multiply(const OverRanks& a, std::span<const double> x, std::span<double> y) = 0;
+  // Begins to bring A, or M, or G where M = GᵀG, to rank 0. Takes memory for a copy on the ranks
+  // where it lies there in the other layout. Errors: FAILED_PRECONDITION/MATRIX_OVER_RANKS of an M
+  // that is no matrix; RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, /OUT_OF_MEMORY.
+  virtual Result<std::unique_ptr<RanksOutput>> BeginOutput(const OverRanks& of, Layout layout) = 0;
   // Spreads M, or G by columns of M = GᵀG (`factor`), to be multiplied by. Errors: the same.
   virtual Made SpreadM(const CscView& m, bool factor, const Context& context) = 0;
   // HybridSPAI (hybrid_spai.h) of a matrix that lies over the ranks. `user_pattern` may be null.
@@ -144,6 +178,8 @@ class RanksDevice {
   // null. Errors: those of mpi::BuildHybridFsai.
   virtual Result<Built> BuildFsai(const OverRanks& a, const PatternView* user_rows,
                                   const FsaiOptions& options, const Context& context) = 0;
+  // Builds the inverse of the diagonal (hybrid_jacobi.h). Errors: mpi::BuildHybridJacobi's.
+  virtual Result<Built> BuildJacobi(const OverRanks& a, const Context& context) = 0;
   // ParaSails, BoomerAMG or GAMG (petsc_preconditioner.h). `near_null`: n x count vectors, one
   // after the other; may be empty. Errors: those of mpi::BuildPetsc.
   virtual Result<Built> BuildPetsc(const OverRanks& a, PetscMethod method,

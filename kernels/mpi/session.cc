@@ -1,6 +1,7 @@
 #include "kernels/mpi/session.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -9,7 +10,9 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/mpi/hybrid_dynamic_spai.h"
+#include "kernels/mpi/hybrid_jacobi.h"
 #include "kernels/mpi/petsc_preconditioner.h"
+#include "kernels/mpi/rank_bytes.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_diagnosis.h"
 #include "kernels/mpi/spread_krylov.h"
@@ -46,10 +49,10 @@ class OneOfMany final : public ProgressSink {
 };
 
 // Parts of a vector of rank 0 to their owners, and back.
-struct Shares {
+struct VectorShares {
   std::vector<int> counts, begins;
 
-  explicit Shares(const SpreadMatrix& a) {
+  explicit VectorShares(const SpreadMatrix& a) {
     for (size_t r = 0; r + 1 < a.begin.size(); ++r) {
       begins.push_back(static_cast<int>(a.begin[r]));
       counts.push_back(static_cast<int>(a.begin[r + 1] - a.begin[r]));
@@ -137,6 +140,16 @@ Status Session::Do(const Order& order, AtRoot* root) {
         return TakePiece(order, root);
       case Order::What::kArrived:
         return Arrived(order, root);
+      case Order::What::kJacobi:
+        return Jacobi(order, root);
+      case Order::What::kMultiply:
+        return Multiply(order, root);
+      case Order::What::kSame:
+        return Same(order, root);
+      case Order::What::kOutput:
+        return Output(order, root);
+      case Order::What::kPiece:
+        return SendPiece(order, root);
       default:
         return Agree(comm_, {});  // kAnswer; kEnd, so that all have left what was before
     }
@@ -282,7 +295,7 @@ Status Session::Petsc(const Order& order, AtRoot* root) {
     return {};
   });
   if (!status.ok()) return status;
-  const Shares shares(a);
+  const VectorShares shares(a);
   for (int64_t k = 0; k < order.count; ++k) {
     shares.Scatter(comm_, root != nullptr ? root->near_null.data() + k * a.n : nullptr,
                    std::span(near_null).subspan(Z(k * a.own().size()), Z(a.own().size())));
@@ -293,6 +306,117 @@ Status Session::Petsc(const Order& order, AtRoot* root) {
   Held held;
   held.m = std::move(built->m);
   Keep(order, std::move(held), built->bytes, built->nnz, root);
+  return {};
+}
+
+Status Session::Jacobi(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  auto built = BuildHybridJacobi(a, ContextOf(root));
+  if (!built.ok()) return built.status();
+  Status status = Locally(comm_, "Jacobi's M on its way to rank 0", [&]() -> Status {
+    if (root == nullptr) return {};
+    root->built.quality = std::move(built->quality);
+    if (!order.gather) return {};
+    CscMatrix& m = root->built.m;
+    m.n_rows = m.n_cols = a.n;
+    m.col_ptr.resize(Z(a.n) + 1);
+    std::iota(m.col_ptr.begin(), m.col_ptr.end(), int64_t{0});
+    m.row_idx.resize(Z(a.n));
+    std::iota(m.row_idx.begin(), m.row_idx.end(), 0);
+    m.values = std::move(built->diagonal);
+    return {};
+  });
+  if (!status.ok()) return status;
+  Held held;
+  held.rows = std::move(built->rows);
+  const int64_t bytes = BytesOf(held.rows.get());
+  Keep(order, std::move(held), bytes, a.n, root);
+  return {};
+}
+
+Status Session::Multiply(const Order& order, AtRoot* root) {
+  const SpreadMatrix& a = *held_.at(order.a).matrix;
+  const VectorShares shares(a);
+  std::vector<double> x;
+  Status status = Locally(comm_, "a product", [&]() -> Status {
+    x.resize(Z(a.own().size()));
+    return {};
+  });
+  if (!status.ok()) return status;
+  shares.Scatter(comm_, root != nullptr ? root->x.data() : nullptr, x);
+  Vec from = nullptr, to = nullptr;
+  Must(MatCreateVecs(a.rows.get(), &from, &to));
+  const VecOwner from_owner(from), to_owner(to);
+  PetscScalar* array = nullptr;
+  Must(VecGetArrayWrite(from, &array));
+  std::ranges::copy(x, array);
+  Must(VecRestoreArrayWrite(from, &array));
+  Must(MatMult(a.rows.get(), from, to));
+  const PetscScalar* product = nullptr;
+  Must(VecGetArrayRead(to, &product));
+  shares.Gather(comm_, {product, x.size()}, root != nullptr ? root->y.data() : nullptr);
+  Must(VecRestoreArrayRead(to, &product));
+  return {};
+}
+
+Status Session::Same(const Order& order, AtRoot* root) {
+  const SpreadMatrix &a = *held_.at(order.a).matrix, &b = *held_.at(order.m).matrix;
+  // By bits: a zero has a sign.
+  const auto same = [](const auto& x, const auto& y) {
+    return x.size() == y.size() &&
+           (x.empty() || std::memcmp(x.data(), y.data(), x.size() * sizeof(x[0])) == 0);
+  };
+  const bool here = same(a.begin, b.begin) && same(a.columns.col_ptr, b.columns.col_ptr) &&
+                    same(a.columns.row_idx, b.columns.row_idx) &&
+                    same(a.columns.values, b.columns.values);
+  const bool everywhere = SumOf(comm_, here ? 0 : 1) == 0;
+  if (root != nullptr) root->same = everywhere;
+  return {};
+}
+
+Status Session::Output(const Order& order, AtRoot* root) {
+  const Held& of = held_.at(order.a);
+  if (of.matrix == nullptr && of.rows == nullptr) {
+    return Status(StatusCode::kFailedPrecondition, "MATRIX_OVER_RANKS",
+                  "the preconditioner is one of hypre's or PETSc's, and no matrix")
+        .At("preconditioner");
+  }
+  // The copy alone is taken before others wait: a turn of PETSc's that finds no memory ends all.
+  const Mat rows = of.matrix != nullptr ? of.matrix->rows.get() : of.rows.get();
+  CscMatrix own;
+  if (of.matrix == nullptr && !order.by_rows) own = OwnColumns(rows);
+  Status status = Locally(comm_, "a matrix on its way to rank 0", [&]() -> Status {
+    if (order.by_rows) {
+      own = OwnRows(rows);
+    } else if (of.matrix != nullptr) {
+      own = of.matrix->columns;
+    }
+    return {};
+  });
+  if (!status.ok()) return status;
+  Held held;
+  held.output = std::make_unique<SpreadOutput>(comm_, std::move(own));
+  const int64_t bytes = held.output->bytes(), nnz = held.output->nnz();
+  Keep(order, std::move(held), bytes, nnz, root);
+  return {};
+}
+
+Status Session::SendPiece(const Order& order, AtRoot* root) {
+  const SpreadOutput& output = *held_.at(order.a).output;
+  switch (order.array) {
+    case Order::Array::kPointers:
+      output.SendPointers(order.first, order.entries,
+                          root != nullptr ? root->pointers_to : std::span<int64_t>());
+      break;
+    case Order::Array::kIndices:
+      output.SendIndices(order.first, order.entries,
+                         root != nullptr ? root->indices_to : std::span<int32_t>());
+      break;
+    case Order::Array::kValues:
+      output.SendValues(order.first, order.entries,
+                        root != nullptr ? root->values_to : std::span<double>());
+      break;
+  }
   return {};
 }
 
@@ -325,7 +449,11 @@ Status Session::Arrived(const Order& order, AtRoot* root) {
   if (!spread.ok()) return spread.status();
   auto diagnosis = DiagnoseSpread(*spread);
   if (!diagnosis.ok()) return diagnosis.status();
-  if (root != nullptr) root->diagnosis = *std::move(diagnosis);
+  const RanksDevice::Shares shares = SharesOf(*spread);
+  if (root != nullptr) {
+    root->diagnosis = *std::move(diagnosis);
+    root->shares = shares;
+  }
   Held held;
   held.matrix = std::make_unique<SpreadMatrix>(*std::move(spread));
   const int64_t bytes = BytesOf(held.matrix->rows.get()) + held.matrix->columns.bytes();
@@ -361,7 +489,7 @@ Status Session::Solve(const Order& order, AtRoot* root) {
 
 Status Session::SolveOne(const SpreadMatrix& a, Mat m, const SpreadNullSpace* space,
                          const SolveOptions& options, bool guess, int64_t rhs, AtRoot* root) {
-  const Shares shares(a);
+  const VectorShares shares(a);
   const auto start = Clock::now();
   std::vector<double> b(Z(a.own().size())), x(b.size());
   const int64_t first = rhs * a.n;

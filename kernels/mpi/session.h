@@ -19,6 +19,7 @@
 #include "kernels/mpi/spread_input.h"
 #include "kernels/mpi/spread_matrix.h"
 #include "kernels/mpi/spread_null_space.h"
+#include "kernels/mpi/spread_output.h"
 #include "kernels/mpi/spread_pattern.h"
 #include "kernels/sparse/diagnosis.h"
 
@@ -35,12 +36,20 @@ struct AtRoot {
   std::span<const double> b, x0;          // kSolve
   std::span<const double> near_null;      // kPetsc: n x count
   const NullSpace* null_space = nullptr;  // kSolve
-  int64_t bytes = 0;                      // of what was made, on all ranks
-  int64_t nnz = 0;                        // of what was made
-  Diagnosis diagnosis;                    // kArrived
-  DynamicSpaiQuality growth;              // kGrow
-  RanksDevice::Built built;               // kBuild, kFsai, kPetsc: all but `there`
-  SolveResult solved;                     // kSolve
+  std::span<const double> x;              // kMultiply
+  std::span<double> y;                    // kMultiply
+  // kPiece: one of these, by Order::array.
+  std::span<int64_t> pointers_to;
+  std::span<int32_t> indices_to;
+  std::span<double> values_to;
+  int64_t bytes = 0;           // of what was made, on all ranks
+  int64_t nnz = 0;             // of what was made
+  Diagnosis diagnosis;         // kArrived
+  DynamicSpaiQuality growth;   // kGrow
+  RanksDevice::Built built;    // kBuild, kFsai, kPetsc, kJacobi: all but `there`
+  SolveResult solved;          // kSolve
+  bool same = false;           // kSame
+  RanksDevice::Shares shares;  // kArrived
 };
 
 // One for each process. Not thread-safe: collective, as all here, on the one thread that MPI has.
@@ -61,6 +70,7 @@ class Session {
     MatOwner m;     // GᵀG, which borrows rows, or one of PETSc's own
     std::unique_ptr<HybridSpaiPlan> plan;
     std::unique_ptr<SpreadInput> input;  // a matrix that is still to come
+    std::unique_ptr<SpreadOutput> output;
 
     Mat multiplier() const { return m != nullptr ? m.get() : rows.get(); }
   };
@@ -78,6 +88,11 @@ class Session {
   Status Build(const Order& order, AtRoot* root);
   Status Fsai(const Order& order, AtRoot* root);
   Status Petsc(const Order& order, AtRoot* root);
+  Status Jacobi(const Order& order, AtRoot* root);
+  Status Multiply(const Order& order, AtRoot* root);
+  Status Same(const Order& order, AtRoot* root);
+  Status Output(const Order& order, AtRoot* root);
+  Status SendPiece(const Order& order, AtRoot* root);
   Status Begin(const Order& order, AtRoot* root);
   Status TakePiece(const Order& order, AtRoot* root);
   Status Arrived(const Order& order, AtRoot* root);

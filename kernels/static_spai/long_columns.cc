@@ -142,11 +142,14 @@ Array<LongPair> LongPairs::Merge(std::span<LongPairs> parts) {
   return Array<LongPair>(all.pairs_.begin(), all.pairs_.end());
 }
 
-int64_t MaxLongPairs(const PatternView& a) {
+int64_t CountLong(const PatternView& a) {
   int64_t longs = 0;
   for (int64_t j = 0; j < a.n_cols; ++j) longs += Length(a, static_cast<int32_t>(j)) > kLongColumn;
-  return std::min(longs * (longs + 1) / 2,
-                  a.n_cols * (kMaxLongColumns * (kMaxLongColumns + 1) / 2));
+  return longs;
+}
+
+int64_t MaxLongPairs(int64_t longs, int64_t n) {
+  return std::min(longs * (longs + 1) / 2, n * (kMaxLongColumns * (kMaxLongColumns + 1) / 2));
 }
 
 Array<LongDot> LongDots(const CscView& a, std::span<const double> scale,

@@ -67,8 +67,11 @@ class LongPairs {
   size_t united_ = 0;  // so many came from the last Unite
 };
 
-// At most so many pairs, whatever the pattern of M.
-int64_t MaxLongPairs(const PatternView& a);
+// Columns that are long enough to be compressed.
+int64_t CountLong(const PatternView& a);
+// At most so many pairs, whatever the pattern of M; of n columns, so many of them long.
+int64_t MaxLongPairs(int64_t longs, int64_t n);
+inline int64_t MaxLongPairs(const PatternView& a) { return MaxLongPairs(CountLong(a), a.n_cols); }
 
 struct LongDot {
   LongPair pair;

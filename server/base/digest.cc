@@ -14,6 +14,7 @@
 #include <new>
 
 #include "server/base/checksum.h"
+#include "server/base/sha256.h"
 
 namespace spaid::server {
 
@@ -74,32 +75,30 @@ Digest ValueDigest(std::span<const double> values) { return Digester().Update(va
 
 namespace {
 
+EVP_MD_CTX* ContextOf(void* context) { return static_cast<EVP_MD_CTX*>(context); }
+
 // OpenSSL's default provider has what we ask for, or this is not the library we were built for.
 void Require(bool ok) {
   if (!ok) std::abort();
 }
 
-class Sha256Hasher {
- public:
-  Sha256Hasher() : context_(EVP_MD_CTX_new()) {
-    if (context_ == nullptr) throw std::bad_alloc();
-    Require(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1);
-  }
-  void Update(const void* data, size_t size) {
-    Require(EVP_DigestUpdate(context_.get(), data, size) == 1);
-  }
-  Sha256 Finish() {
-    Sha256 sha256;
-    Require(EVP_DigestFinal_ex(context_.get(), sha256.bytes.data(), nullptr) == 1);
-    return sha256;
-  }
+}  // namespace
 
- private:
-  struct Free {
-    void operator()(EVP_MD_CTX* context) const { EVP_MD_CTX_free(context); }
-  };
-  std::unique_ptr<EVP_MD_CTX, Free> context_;
-};
+Sha256Hasher::Sha256Hasher() : context_(EVP_MD_CTX_new()) {
+  if (context_ == nullptr) throw std::bad_alloc();
+  Require(EVP_DigestInit_ex(ContextOf(context_.get()), EVP_sha256(), nullptr) == 1);
+}
+void Sha256Hasher::Update(const void* data, size_t size) {
+  Require(EVP_DigestUpdate(ContextOf(context_.get()), data, size) == 1);
+}
+Sha256 Sha256Hasher::Finish() {
+  Sha256 sha256;
+  Require(EVP_DigestFinal_ex(ContextOf(context_.get()), sha256.bytes.data(), nullptr) == 1);
+  return sha256;
+}
+void Sha256Hasher::Free::operator()(void* context) const { EVP_MD_CTX_free(ContextOf(context)); }
+
+namespace {
 
 // The key is `given`, if there is one, else drawn; by the first call.
 const FingerprintKey& KeyOfFingerprints(const FingerprintKey* given = nullptr) {

@@ -15,6 +15,7 @@
 #include "kernels/sparse/transpose.h"
 #include "server/base/log.h"
 #include "server/base/metrics.h"
+#include "server/base/sha256.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
 #include "server/engine/job_bridge.h"
@@ -45,8 +46,8 @@ kernels::Diagnosis DiagnosePattern(const kernels::PatternView& pattern, int thre
 
 constexpr char kPreparing[] = "the validation of the matrix";
 constexpr char kLiesOverRanks[] =
-    "The matrix lies over the ranks alone: SPAI and FSAI are built there, CG, BiCGSTAB and GMRES "
-    "solve there; neither it nor its M is kept on rank 0 or over a restart.";
+    "The matrix lies over the ranks alone: Jacobi, SPAI and FSAI are built there, CG, BiCGSTAB and "
+    "GMRES solve there; neither it nor its M is kept on rank 0 or over a restart.";
 
 absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   const kernels::StopReason reason = stop.Poll();
@@ -238,6 +239,46 @@ absl::StatusOr<std::unique_ptr<kernels::RanksInput>> EngineAdapter::BeginOverRan
   return *std::move(input);
 }
 
+absl::StatusOr<std::unique_ptr<kernels::RanksOutput>> EngineAdapter::BeginOutput(
+    const kernels::OverRanks& of, kernels::Layout layout) const {
+  auto output = engine_.Ranks()->BeginOutput(of, layout);
+  if (output.status().reason() == reason::kDeviceOutOfMemory && DropKept(*ranks_) > 0) {
+    output = engine_.Ranks()->BeginOutput(of, layout);
+  }
+  if (!output.ok()) return ToAbsl(output.status());
+  return *std::move(output);
+}
+
+Matrix::OverSha256 EngineAdapter::HashOverRanks(const Matrix& a, bool by_rows) const {
+  constexpr int64_t kPiece = 1 << 17;  // elements
+  const auto from = BeginOutput(*a.over, by_rows ? kernels::Layout::kCsr : kernels::Layout::kCsc);
+  if (!from.ok()) return {};
+  const int64_t n = (*from)->n(), nnz = (*from)->nnz();
+  bool read = true;
+  const auto hash = [&]<class T>(Sha256Hasher& hasher, int64_t count, T) {
+    std::vector<T> piece;
+    for (int64_t first = 0; first < count && read; first += kPiece) {
+      piece.resize(static_cast<size_t>(std::min(kPiece, count - first)));
+      read = (*from)->Read(first, std::span<T>(piece)).ok();
+      hasher.Update(std::span<const T>(piece));
+    }
+  };
+  Sha256Hasher pattern, values;
+  pattern.Update(&n, sizeof n);
+  pattern.Update(&nnz, sizeof nnz);
+  hash(pattern, n + 1, int64_t{});
+  hash(pattern, nnz, int32_t{});
+  hash(values, nnz, double{});
+  if (!read) return {};
+  return {pattern.Finish(), values.Finish()};
+}
+
+bool EngineAdapter::SameOverRanks(const Matrix& a, const Matrix& b) const {
+  if (a.over == nullptr || b.over == nullptr) return false;
+  const auto same = engine_.Ranks()->Same(*a.over, *b.over);
+  return same.ok() && *same;
+}
+
 absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::PrepareOverRanks(
     kernels::RanksInput& input, const PrepareOptions& options) const {
   auto arrived = input.Finish({.stop = options.stop, .progress = nullptr, .threads = 0});
@@ -347,7 +388,7 @@ absl::StatusOr<ResolvedBuild> EngineAdapter::Resolve(const ParsedSpec& spec, con
                                 std::string(kernels::TraitsOf(spec.spec.engine).options_field)));
   }
   ResolvedBuild build;
-  if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto && a.over == nullptr) {
+  if (for_estimate && spec.spec.engine == kernels::EngineKind::kAuto) {
     build.spec = spec.spec;
     build.choice.set_reason(
         "AUTO has not yet built on this pattern, and finds out by solves; the figures bound "

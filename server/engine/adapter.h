@@ -173,6 +173,15 @@ class EngineAdapter {
   absl::StatusOr<std::unique_ptr<kernels::RanksInput>> BeginOverRanks(
       std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout,
       bool sort_and_sum) const;
+  // Begins to bring A or M from the ranks, piece by piece. Blocks. Errors:
+  // RanksDevice::BeginOutput's.
+  absl::StatusOr<std::unique_ptr<kernels::RanksOutput>> BeginOutput(
+      const kernels::OverRanks& of, kernels::Layout layout = kernels::Layout::kCsc) const;
+  // SHA-256 of a matrix that lies there, as it would be sent; zeros, which nothing has, where the
+  // ranks cannot bring it. Blocks for O(nnz).
+  Matrix::OverSha256 HashOverRanks(const Matrix& a, bool by_rows) const;
+  // Tells whether two that lie there are the same, to the last bit. Blocks.
+  bool SameOverRanks(const Matrix& a, const Matrix& b) const;
   // Ends it: all has been added. Only the options stop and label are read. Errors: Prepare's.
   absl::StatusOr<std::shared_ptr<Matrix>> PrepareOverRanks(kernels::RanksInput& input,
                                                            const PrepareOptions& options) const;
@@ -305,7 +314,8 @@ class EngineAdapter {
 
   // The rung that solves A x = b of a random x to 1e-6, or comes closest, where nothing is known of
   // A's pattern: AUTO's choice for a build. Reports to the job as a solve's rungs do.
-  absl::StatusOr<LearnedRung> Probe(const Matrix& a, const kernels::StaticSpaiOptions& static_spai,
+  absl::StatusOr<LearnedRung> Probe(const std::shared_ptr<const Matrix>& a,
+                                    const kernels::StaticSpaiOptions& static_spai,
                                     const Assignment& at, Job& job) const;
 
   bool HasRanks() const { return ranks_.has_value(); }
@@ -343,6 +353,18 @@ class EngineAdapter {
       const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
       std::span<const double> x0, const kernels::SolveOptions& options,
       const kernels::Context& context, const std::string& tenant) const;
+  // The same, once more where there was no memory: what was kept there has gone then. `index`: the
+  // engine's, of `at`.
+  absl::StatusOr<kernels::SolveResult> SolveMakingRoom(
+      const std::shared_ptr<const Matrix>& a,
+      const std::shared_ptr<const kernels::Preconditioner>& m, std::span<const double> b,
+      std::span<const double> x0, const kernels::SolveOptions& options,
+      const kernels::Context& context, size_t index, const Assignment& at, Job& job) const;
+  // The same for rungs of a ladder, on the host where it must be. Borrows `at` and `job`.
+  kernels::LadderSolve SolvesOf(const std::shared_ptr<const Matrix>& a, size_t index,
+                                const Assignment& at, Job& job) const;
+  // Multiplies by A, wherever it lies. Borrows it.
+  std::unique_ptr<const kernels::LinearOperator> OperatorOf(const Matrix& a) const;
   // The order of a pattern's unknowns, kept or found; null: it was stopped.
   std::shared_ptr<const KeptPlan> FindOrder(const std::string& tenant, const Matrix& a,
                                             const kernels::Context& context) const;

@@ -83,7 +83,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   const Matrix* pattern = prepared.pattern ? prepared.pattern->value.get() : nullptr;
   std::string why;
   kernels::RungKind rung = kernels::RungKind::kBottom;
-  if (by_auto && a.over == nullptr) {
+  if (by_auto) {
     const kernels::SolveOptions options =
         solve != nullptr ? solve->options : kernels::SolveOptions{.method = kernels::Method::kAuto};
     parsed.spec.method = options.method;
@@ -102,7 +102,8 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
                                    .b = none,
                                    .options = options,
                                    .ladder = {},
-                                   .static_spai = prepared.static_spai};
+                                   .static_spai = prepared.static_spai,
+                                   .over = a.over.get()};
       auto terms = kernels::TermsOf(rung, of);
       // If something is to be built, what solved without a matrix M is of no use.
       if (terms && solve == nullptr &&
@@ -129,7 +130,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
   auto build = parts_.adapter->Resolve(parsed, a, pattern, for_estimate, stop);
   if (!build.ok()) return WithFieldPrefix(build.status(), field);
   prepared.build = *std::move(build);
-  prepared.build.by_auto = by_auto && a.over == nullptr;  // there is no ladder over ranks
+  prepared.build.by_auto = by_auto;
   prepared.build.rung = rung;
   // Systems that AUTO solves on a GPU with Jacobi it solves there with what it learned, too.
   if (prepared.terms && solve != nullptr &&
@@ -263,15 +264,18 @@ absl::Status JobFactory::CheckBuilds(const Prepared& prepared, const std::string
       .Field(field + ".engine");
 }
 
-absl::StatusOr<JobFactory::Prepared> JobFactory::ProbeFor(
-    const std::string& tenant, const Matrix& a, const v1::PreconditionerSpec& spec,
-    const std::string& field, const Prepared& asked, Job& job, const Assignment& at) const {
+absl::StatusOr<JobFactory::Prepared> JobFactory::ProbeFor(const std::string& tenant,
+                                                          const std::shared_ptr<const Matrix>& a,
+                                                          const v1::PreconditionerSpec& spec,
+                                                          const std::string& field,
+                                                          const Prepared& asked, Job& job,
+                                                          const Assignment& at) const {
   ASSIGN_OR_RETURN(const LearnedRung rung, parts_.adapter->Probe(a, asked.static_spai, at, job));
   if (const StopCause cause = job.stop_cause(); cause != StopCause::kNone) return StopError(cause);
   if (!asked.pattern_key.empty()) {
     learned_.Learn(tenant, asked.pattern_key, kernels::Method::kAuto, rung);
   }
-  ASSIGN_OR_RETURN(Prepared prepared, Prepare(tenant, a, spec, field, /*for_estimate=*/false,
+  ASSIGN_OR_RETURN(Prepared prepared, Prepare(tenant, *a, spec, field, /*for_estimate=*/false,
                                               /*stop=*/{}, /*solve=*/nullptr, rung));
   RETURN_IF_ERROR(CheckBuilds(prepared, field));
   RETURN_IF_ERROR(prepared.refused);
@@ -337,7 +341,7 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
       const Prepared* to_build = prepared.get();
       std::optional<Prepared> chosen;
       if (probes) {
-        ASSIGN_OR_RETURN(chosen, ProbeFor(tenant, *matrix.value, spec, field, *prepared, job, at));
+        ASSIGN_OR_RETURN(chosen, ProbeFor(tenant, matrix.value, spec, field, *prepared, job, at));
         to_build = &*chosen;
       }
       ASSIGN_OR_RETURN(outcome->preconditioner,

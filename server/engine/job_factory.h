@@ -140,7 +140,8 @@ class JobFactory {
   // NOTHING_TO_BUILD where the engine is NONE.
   absl::Status CheckBuilds(const Prepared& prepared, const std::string& field) const;
   // Finds out in the build's job what AUTO shall build, and learns it. `asked`: as AUTO resolved.
-  absl::StatusOr<Prepared> ProbeFor(const std::string& tenant, const Matrix& a,
+  absl::StatusOr<Prepared> ProbeFor(const std::string& tenant,
+                                    const std::shared_ptr<const Matrix>& a,
                                     const v1::PreconditionerSpec& spec, const std::string& field,
                                     const Prepared& asked, Job& job, const Assignment& at) const;
   // Remembers what solved A's pattern, or that nothing did.

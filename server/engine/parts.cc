@@ -38,7 +38,7 @@ const kernels::AmgPart* FindPart(const std::vector<kernels::AmgPart>& parts,
 }  // namespace
 
 absl::Status CheckPart(const Preconditioner& m, const v1::DownloadPreconditionerRequest& request) {
-  if (m.kernel->form() == kernels::MForm::kOverRanks) {
+  if (kernels::TraitsOf(m.kernel->kind()).ranks_alone) {
     return MatrixOverRanks("it is not sent; solve with it by its handle", "preconditioner");
   }
   const kernels::AmgHierarchy* hierarchy = m.kernel->hierarchy();

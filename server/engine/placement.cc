@@ -34,7 +34,7 @@ constexpr int64_t kRanksShare = 2;
 std::string WhyNotOverRanks(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) {
   const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
   if (engine.kind == kernels::EngineKind::kNone) return "";
-  if (!engine.over_ranks) {
+  if (!engine.over_ranks || engine.may_be_diagonal) {
     return absl::StrCat("cpu: several processes do not build ", std::string(engine.name));
   }
   if (build.spec.scaling != kernels::ScalingMode::kNone) {
@@ -170,12 +170,16 @@ int EngineAdapter::MaxDevices(const ResolvedBuild& build,
 
 std::optional<Placement> EngineAdapter::PlaceOverRanks(
     const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const {
-  if (!ranks_ || !kernels::TraitsOf(build.spec.engine).over_ranks ||
-      build.spec.scaling != kernels::ScalingMode::kNone ||
-      build.spec.static_spai.pattern.row_match || kernels::TimeDecides(build.spec)) {
+  const kernels::EngineTraits& engine = kernels::TraitsOf(build.spec.engine);
+  if (!ranks_) return std::nullopt;
+  // Resolve has refused what they do not build of a matrix that lies there.
+  if (!build.over_ranks &&
+      (!engine.over_ranks || engine.may_be_diagonal ||
+       build.spec.scaling != kernels::ScalingMode::kNone ||
+       build.spec.static_spai.pattern.row_match || kernels::TimeDecides(build.spec))) {
     return std::nullopt;
   }
-  const bool alone = kernels::TraitsOf(build.spec.engine).ranks_alone;
+  const bool alone = engine.ranks_alone;
   const kernels::DeviceInfo& ranks = devices_[*ranks_];
   const int64_t limit = engine_.State(static_cast<int>(slots_[*ranks_].front())).limit_bytes;
   // M comes to rank 0, in pieces; each rank has its part of all else, and columns of others.

@@ -2,7 +2,7 @@
 //
 //   ReachedRhs reached(*options.null_space, b, options, threads);
 //   ... solves reached.b(), by as many rungs as it takes ...
-//   reached.TellOf(a, b, &solved);
+//   reached.TellOf(ColumnOperator(a), b, &solved);
 #pragma once
 
 #include <algorithm>
@@ -37,10 +37,9 @@ class ReachedRhs {
 
   std::span<const double> b() const { return b_; }
 
-  // `solved`: of b(); of `whole`, afterwards.
-  void TellOf(const kernels::CscView& a, std::span<const double> whole,
+  // `op`: A. `solved`: of b(); of `whole`, afterwards.
+  void TellOf(const kernels::LinearOperator& op, std::span<const double> whole,
               kernels::SolveResult* solved) {
-    const kernels::ColumnOperator op(a);
     const auto n = static_cast<size_t>(space_.n());
     for (size_t v = 0; v < reaches_.size(); ++v) {
       const std::span<double> x(solved->x.data() + v * n, n);

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/parallel.h"
+#include "kernels/engine/over_ranks_operator.h"
 #include "kernels/krylov/krylov.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
@@ -173,6 +174,35 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveThere(
   return *std::move(result);
 }
 
+absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveMakingRoom(
+    const std::shared_ptr<const Matrix>& a, const std::shared_ptr<const kernels::Preconditioner>& m,
+    std::span<const double> b, std::span<const double> x0, const kernels::SolveOptions& options,
+    const kernels::Context& context, size_t index, const Assignment& at, Job& job) const {
+  auto result = SolveThere(a, m, b, x0, options, context, job.tenant());
+  if (ReasonOf(result.status()) != reason::kDeviceOutOfMemory) return result;
+  MakeRoom({index}, at.device, job, result.status());
+  return SolveThere(a, m, b, x0, options, context, job.tenant());
+}
+
+kernels::LadderSolve EngineAdapter::SolvesOf(const std::shared_ptr<const Matrix>& a, size_t index,
+                                             const Assignment& at, Job& job) const {
+  return [this, a, index, &at, &job](
+             const std::shared_ptr<const kernels::Preconditioner>& with,
+             std::span<const double> right, const kernels::SolveOptions& terms,
+             const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
+    if (!SolvesThere(index, *a, with.get(), terms)) {
+      return engine_.Solve(a->csc(), with.get(), right, {}, terms, where);
+    }
+    auto result = SolveMakingRoom(a, with, right, {}, terms, where, index, at, job);
+    if (!result.ok()) {
+      return kernels::Status(static_cast<kernels::StatusCode>(result.status().raw_code()),
+                             std::string(ReasonOf(result.status())),
+                             std::string(result.status().message()));
+    }
+    return *std::move(result);
+  };
+}
+
 absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,
                                             const std::shared_ptr<const kernels::Preconditioner>& m,
                                             std::span<const double> b, std::span<const double> x0,
@@ -228,35 +258,15 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                          .diagnosis = a->diagnosis,
                          .b = b,
                          .options = as_asked,
-                         .ladder = {options_.max_lu_n}};
-  const auto solve_there =
-      [&](const std::shared_ptr<const kernels::Preconditioner>& with, std::span<const double> right,
-          std::span<const double> guess, const kernels::SolveOptions& terms,
-          const kernels::Context& where) -> absl::StatusOr<kernels::SolveResult> {
-    auto result = SolveThere(a, with, right, guess, terms, where, job.tenant());
-    if (ReasonOf(result.status()) != reason::kDeviceOutOfMemory) return result;
-    MakeRoom({index}, at.device, job, result.status());
-    return SolveThere(a, with, right, guess, terms, where, job.tenant());
-  };
+                         .ladder = {options_.max_lu_n},
+                         .static_spai = {},
+                         .over = a->over.get()};
   std::optional<kernels::StallWatch> watch;
   if (ladder != nullptr) {
     of.static_spai = ladder->static_spai;
     if (at.device != kCpuName) {
       if (!OverRanks(index)) of.backend = kernels::Backend::kCuda;
-      of.solve_there = [&](const std::shared_ptr<const kernels::Preconditioner>& with,
-                           std::span<const double> right, const kernels::SolveOptions& terms,
-                           const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
-        if (!SolvesThere(index, *a, with.get(), terms)) {
-          return engine_.Solve(a->csc(), with.get(), right, {}, terms, where);
-        }
-        auto result = solve_there(with, right, {}, terms, where);
-        if (!result.ok()) {
-          return kernels::Status(static_cast<kernels::StatusCode>(result.status().raw_code()),
-                                 std::string(ReasonOf(result.status())),
-                                 std::string(result.status().message()));
-        }
-        return *std::move(result);
-      };
+      of.solve_there = SolvesOf(a, index, at, job);
     }
     if (!straight) {
       const kernels::Context outer = context;
@@ -300,7 +310,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     RETURN_IF_ERROR(
         climbed(kernels::ClimbFrom(engine_, of, x0, ladder->rung.kind, rungs, context), rungs));
   } else if (there) {
-    auto result = solve_there(m, b, x0, without_history, context);
+    auto result = SolveMakingRoom(a, m, b, x0, without_history, context, index, at, job);
     if (!result.ok()) return result.status();
     solved.result = *std::move(result);
   } else {
@@ -329,13 +339,18 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
     solved.result.figures.place_ms += in_order->ms;
     solved.result.solve_ms += in_order->ms;
   }
-  if (reached) reached->TellOf(a->csc(), whole, &solved.result);
+  if (reached) reached->TellOf(*OperatorOf(*a), whole, &solved.result);
   bridge.EndSolve();
   const auto named = std::find(names_.begin(), names_.end(), at.device);
   solved.copy_bytes_per_second =
       there ? device_copy_[static_cast<size_t>(named - names_.begin())] : host_copy_;
   if (leg == nullptr) CountSolve(options.method, solved.result);
   return solved;
+}
+
+std::unique_ptr<const kernels::LinearOperator> EngineAdapter::OperatorOf(const Matrix& a) const {
+  if (a.over == nullptr) return std::make_unique<kernels::ColumnOperator>(a.csc());
+  return std::make_unique<kernels::OverRanksOperator>(*engine_.Ranks(), *a.over, a.n());
 }
 
 void EngineAdapter::CountSolve(kernels::Method method, const kernels::SolveResult& solved) const {
@@ -346,7 +361,7 @@ void EngineAdapter::CountSolve(kernels::Method method, const kernels::SolveResul
   }
 }
 
-absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
+absl::StatusOr<LearnedRung> EngineAdapter::Probe(const std::shared_ptr<const Matrix>& a,
                                                  const kernels::StaticSpaiOptions& static_spai,
                                                  const Assignment& at, Job& job) const {
   constexpr uint64_t kSeed = 1;
@@ -354,27 +369,24 @@ absl::StatusOr<LearnedRung> EngineAdapter::Probe(const Matrix& a,
   constexpr int64_t kMaxIterations = 2000;
   ASSIGN_OR_RETURN(const size_t index, IndexOf(at));
   JobBridge bridge(job, options_.threads, at.turn);
-  const auto n = static_cast<size_t>(a.n());
-  std::vector<double> b(n, 0.0);
+  const auto n = static_cast<size_t>(a->n());
+  std::vector<double> x(n), b(n);
   std::mt19937_64 random(kSeed);
-  for (size_t j = 0; j < n; ++j) {
-    const double x = std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
-    for (int64_t p = a.csc().col_ptr[j]; p < a.csc().col_ptr[j + 1]; ++p) {
-      const auto entry = static_cast<size_t>(p);
-      b[static_cast<size_t>(a.csc().row_idx[entry])] += a.values[entry] * x;
-    }
-  }
+  for (double& x_j : x) x_j = std::ldexp(static_cast<double>(random() >> 11), -52) - 1;
+  OperatorOf(*a)->Apply(x, b, /*threads=*/1);
   kernels::SolveOptions terms;
   terms.method = kernels::Method::kAuto;
   terms.rtol = kRtol;
   terms.max_iterations = kMaxIterations;
   terms.keep_history = false;
-  const kernels::LadderCase of{.a = a.csc(),
-                               .diagnosis = a.diagnosis,
-                               .b = b,
-                               .options = terms,
-                               .ladder = {.max_lu_n = 0, .to_build = true},
-                               .static_spai = static_spai};
+  kernels::LadderCase of{.a = a->csc(),
+                         .diagnosis = a->diagnosis,
+                         .b = b,
+                         .options = terms,
+                         .ladder = {.max_lu_n = 0, .to_build = true},
+                         .static_spai = static_spai,
+                         .over = a->over.get()};
+  if (a->over != nullptr) of.solve_there = SolvesOf(a, index, at, job);
   JobRungs rungs(job, ladder_bytes_, at.turn);
   auto climbed = kernels::ClimbFrom(engine_, of, {}, kernels::RungKind::kBottom, rungs,
                                     bridge.context(static_cast<int>(index)));

@@ -133,11 +133,24 @@ struct Matrix {
     return (by_rows ? sha256_by_rows_ : sha256_).Known();
   }
   const Sha256& values_sha256_by_rows(std::span<const int32_t> places) const;
+  // The same of arrays that lie over the ranks. `make`: brings them here, piece by piece
+  // (EngineAdapter::HashOverRanks).
+  struct OverSha256 {
+    Sha256 pattern, values;
+  };
+  template <class Make>
+  const OverSha256& over_sha256(bool by_rows, const Make& make) const {
+    return (by_rows ? over_sha256_by_rows_ : over_sha256_).Get(make);
+  }
+  const OverSha256* known_over_sha256(bool by_rows) const {
+    return (by_rows ? over_sha256_by_rows_ : over_sha256_).Known();
+  }
   const Fingerprint& pattern_fingerprint() const { return pattern->fingerprint(); }
   const Fingerprint& value_fingerprint() const;
 
  private:
   Lazy<Sha256> sha256_, sha256_by_rows_;
+  Lazy<OverSha256> over_sha256_, over_sha256_by_rows_;
   Lazy<Fingerprint> fingerprint_;
 };
 

@@ -182,7 +182,8 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
       storing_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
       counting_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
       looking_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
-      sending_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)) {
+      sending_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)),
+      asking_ranks_(ExecutorThreads(), kMaxExecutorQueue, Rules(options_)) {
   metrics_->SetBuildInfo(options_.version);
   if (options_.spill == nullptr) return;
   spill_writer_ = std::make_unique<SpillWriter>(
@@ -205,7 +206,8 @@ absl::Status Backend::Run(Pool pool, const std::string& tenant, std::function<vo
   Executor& executor = pool == Pool::kStore   ? storing_
                        : pool == Pool::kCount ? counting_
                        : pool == Pool::kLook  ? looking_
-                                              : sending_;
+                       : pool == Pool::kSend  ? sending_
+                                              : asking_ranks_;
   if (executor.TryRun(tenant, std::move(task), std::move(failed))) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
                    absl::StrCat("too many requests wait to be prepared: ", kMaxExecutorQueue,

@@ -108,9 +108,10 @@ class Backend {
   WallTime start_time() const { return start_time_; }
 
   // Executors for work off the reactors' threads: separate ones, so that long estimates do not hold
-  // up uploads, the end of an upload does not hold up looks at arriving arrays, and none of them
-  // holds up results that are sent beside a computation.
-  enum class Pool { kStore, kCount, kLook, kSend };
+  // up uploads, the end of an upload does not hold up looks at arriving arrays, none of them holds
+  // up results that are sent beside a computation, and who waits for ranks of MPI holds up nobody
+  // else.
+  enum class Pool { kStore, kCount, kLook, kSend, kRanks };
   // Runs `task` on that executor when it is its tenant's turn, and `failed` if it throws.
   // RESOURCE_EXHAUSTED/QUEUE_FULL, with a retry delay, if too many wait.
   absl::Status Run(Pool pool, const std::string& tenant, std::function<void()> task,
@@ -182,7 +183,8 @@ class Backend {
   Segments segments_;
   Scheduler scheduler_;  // stops its workers before what they use goes
   JobFactory job_factory_;
-  Executor storing_, counting_, looking_, sending_;  // finish their tasks first of all
+  // Finish their tasks first of all.
+  Executor storing_, counting_, looking_, sending_, asking_ranks_;
   std::unique_ptr<SpillWriter> spill_writer_;
   std::unique_ptr<KeptJobs> kept_jobs_;  // ends before all that its jobs use
 };

@@ -66,7 +66,7 @@ absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk, int64_t most_bytes
   if (offset_ + count > part.there) return false;
   const char* from = part.data + offset_ * part.element_bytes;
   chunk->set_array(part.kind);
-  chunk->set_offset(offset_);
+  chunk->set_offset(part.first + offset_);
   const int64_t bytes = count * wire_bytes;
   if (part.narrow) {
     std::string* data = chunk->mutable_data();
@@ -76,10 +76,10 @@ absl::StatusOr<bool> ChunkSource::Next(v1::ArrayChunk* chunk, int64_t most_bytes
       std::memcpy(&wide, from + 8 * i, 8);
       if (std::abs(wide) > std::numeric_limits<float>::max()) {
         return MakeError(absl::StatusCode::kFailedPrecondition, reason::kFloat32Overflow,
-                         absl::StrCat("value ", offset_ + i, " is ", wide,
+                         absl::StrCat("value ", part.first + offset_ + i, " is ", wide,
                                       ", which float32 cannot hold; ask for float64"))
             .Field("value_type")
-            .Index(offset_ + i);
+            .Index(part.first + offset_ + i);
       }
       const auto value = static_cast<float>(wide);
       std::memcpy(data->data() + 4 * i, &value, 4);

@@ -24,6 +24,17 @@ class ChunkSource {
   // if `narrow`).
   static ChunkSource OfMatrix(std::shared_ptr<const void> owner, const kernels::CscView& m,
                               bool narrow, bool values_only = false);
+  // Makes a source for a piece of an array, whose first element is `first` of the whole.
+  template <class T>
+  static ChunkSource OfPiece(std::shared_ptr<const void> owner, v1::ArrayKind kind, int64_t first,
+                             std::span<const T> piece, bool narrow) {
+    ChunkSource source;
+    source.owner_ = std::move(owner);
+    source.parts_ = {Part{kind, reinterpret_cast<const char*>(piece.data()),
+                          static_cast<int64_t>(piece.size()), static_cast<int64_t>(sizeof(T)),
+                          narrow, first}};
+    return source;
+  }
   static ChunkSource OfSolution(std::shared_ptr<const void> owner, std::span<const double> x);
 
   // Says that only `elements` of the last array exist yet: no chunk goes out before it is whole.
@@ -38,6 +49,10 @@ class ChunkSource {
   // FAILED_PRECONDITION/FLOAT32_OVERFLOW (index: that of the value) if a value does not fit the
   // narrow type.
   absl::StatusOr<bool> Next(v1::ArrayChunk* chunk, int64_t most_bytes, grpc::Slice* lent);
+  // Returns true if nothing is left of arrays that are all there.
+  bool exhausted() const {
+    return part_ == parts_.size() || (part_ + 1 == parts_.size() && offset_ == parts_[part_].count);
+  }
   int64_t bytes_down() const { return bytes_down_; }
 
  private:
@@ -46,7 +61,8 @@ class ChunkSource {
     const char* data;
     int64_t count;  // elements
     int64_t element_bytes;
-    bool narrow;  // doubles, sent as floats
+    bool narrow;        // doubles, sent as floats
+    int64_t first = 0;  // of the whole array, where this is a piece of it
     int64_t there = count;
   };
   std::shared_ptr<const void> owner_;

@@ -2,7 +2,7 @@
 // as far as M is there. Where its build begins anew another header says so.
 //
 //   auto download = std::make_shared<Download>(m, v1::VALUE_TYPE_FLOAT64, known_pattern);
-//   if (download->Comparing(backend, tenant, resume)) return false;   // in the stream's Next
+//   if (download->Waits(backend, tenant, resume)) return false;   // in the stream's Next
 //   auto more = download->Next(message, &Response::mutable_header, most_bytes);
 #pragma once
 
@@ -15,9 +15,11 @@
 
 #include "absl/status/statusor.h"
 #include "server/base/digest.h"
+#include "server/base/status.h"
 #include "server/engine/partial_matrix.h"
 #include "server/engine/stored_types.h"
 #include "server/rpc/chunk_source.h"
+#include "server/rpc/spread_download.h"
 #include "spaid/v1/preconditioner.pb.h"
 
 namespace spaid::server {
@@ -37,21 +39,34 @@ class Download : public std::enable_shared_from_this<Download> {
   Download(std::shared_ptr<const Preconditioner> stored, v1::ValueType type,
            std::string known_pattern);
 
+  // Sends one that lies over the ranks, whose pattern is not compared. `stored` as above.
+  Download(std::shared_ptr<const Preconditioner> stored, std::unique_ptr<kernels::RanksOutput> from,
+           v1::ValueType type);
+
   // Sends a part of M, or anything else in CSC.
   Download(std::shared_ptr<const kernels::CscMatrix> part, v1::ValueType type)
       : part_(std::move(part)), type_(type) {}
 
   // Calls the task with the stream's mutex held, and sends what there is.
   using Resume = std::function<void(const std::function<void()>& task)>;
-  // Returns true while the pattern is compared on an executor, which this begins where it has to:
-  // nothing can be sent. `resume` is called in the end. Where the executor has no room all is sent.
-  bool Comparing(Backend* backend, const std::string& tenant, const Resume& resume);
+  // Returns true while the pattern is compared, or a piece fetched from the ranks, on an executor,
+  // which this begins where it has to: nothing can be sent. `resume` is called in the end. Where
+  // the executor has no room for a comparison all is sent; for a piece Next has the error.
+  bool Waits(Backend* backend, const std::string& tenant, const Resume& resume);
 
   // Calls header(CscHeader) or chunk(ArrayChunk*) for the next message, with `most_bytes` of data
   // at most; false: all is out, or it is not there yet. `lent` and errors: ChunkSource::Next's.
   template <class Response>
   absl::StatusOr<bool> Next(Response* message, v1::CscHeader* (Response::*header)(),
                             int64_t most_bytes, grpc::Slice* lent) {
+    if (spread_ != nullptr) {
+      if (version_ == 0) {
+        BeginSpread((message->*header)());
+        return true;
+      }
+      RETURN_IF_ERROR(fetched_);
+      return spread_->Next(message->mutable_chunk(), most_bytes, lent);
+    }
     if (part_ != nullptr) {
       if (version_ > 0) return chunks_.Next(message->mutable_chunk(), most_bytes, lent);
       BeginPart((message->*header)());
@@ -72,19 +87,24 @@ class Download : public std::enable_shared_from_this<Download> {
   }
 
   bool Of(const std::shared_ptr<const kernels::Preconditioner>& kernel) const {
-    return m_->owner() == kernel;
+    return m_ != nullptr && m_->owner() == kernel;
   }
   void AddTo(v1::Timings* timings) const;
 
  private:
   void Begin(const PartialMatrix::View& view, v1::CscHeader* header);
   void BeginPart(v1::CscHeader* header);
+  void BeginSpread(v1::CscHeader* header);
+  bool Fetching(Backend* backend, const std::string& tenant, const Resume& resume);
   // Notes the digest of the pattern of a version, or that it is shown no more.
   void Compared(int64_t version, const std::optional<Digest>& digest);
 
   std::shared_ptr<const Preconditioner> stored_;  // may be null
   std::shared_ptr<const PartialMatrix> m_;
   std::shared_ptr<const kernels::CscMatrix> part_;  // in place of m_
+  std::unique_ptr<SpreadDownload> spread_;          // the same
+  absl::Status fetched_;                            // of its last piece
+  bool fetching_ = false;
   v1::ValueType type_;
   std::string known_pattern_;
   bool comparing_ = false, values_only_ = false;

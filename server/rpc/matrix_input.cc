@@ -71,6 +71,13 @@ ContentClaim::Match ContentClaim::Matches(const StoredPattern& stored) const {
 }
 
 ContentClaim::Match ContentClaim::Matches(const Matrix& stored) const {
+  if (stored.over != nullptr) {
+    const Matrix::OverSha256* known = stored.known_over_sha256(by_rows_);
+    if (pattern_only_) return Match::kNo;
+    if (known == nullptr) return Match::kMaybe;
+    return known->pattern == *pattern_sha256_ && known->values == *values_sha256_ ? Match::kYes
+                                                                                  : Match::kNo;
+  }
   const Match pattern = Matches(*stored.pattern);
   if (pattern == Match::kNo || pattern_only_ != stored.pattern_only) return Match::kNo;
   if (pattern_only_) return pattern;
@@ -80,6 +87,11 @@ ContentClaim::Match ContentClaim::Matches(const Matrix& stored) const {
 }
 
 bool ContentClaim::Holds(Backend* backend, const std::string& tenant, const Matrix& stored) const {
+  if (stored.over != nullptr) {
+    stored.over_sha256(by_rows_,
+                       [&] { return backend->adapter().HashOverRanks(stored, by_rows_); });
+    return Matches(stored) == Match::kYes;
+  }
   if (pattern_only_ != stored.pattern_only || !Holds(*stored.pattern)) return false;
   if (pattern_only_) return true;
   if (!by_rows_) return stored.values_sha256() == *values_sha256_;
@@ -337,10 +349,15 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
     ASSIGN_OR_RETURN(std::shared_ptr<const Matrix> there,
                      spread_->Finish(Options({}, std::move(stop))));
     const int64_t own_bytes = there->bytes();
-    // By a key that no other content has: what the ranks have cannot be compared.
-    const std::string key = there->ContentKey();
+    // As it came: rank 0 knows no other form. Nobody asks by that of entries that had to be sorted.
+    const ArrayDigests came = spread_->digests();
+    const bool by_rows = header_.layout() == v1::LAYOUT_CSR;
+    const std::string key = Matrix::ContentKey(*came.pattern, came.values, by_rows);
+    const auto same = [this, &mine = *there](const Matrix& stored) {
+      return backend_->adapter().SameOverRanks(mine, stored);
+    };
     return backend_->matrices().Put(tenant_, std::move(there), own_bytes, key,
-                                    std::move(reservation_));
+                                    std::move(reservation_), same);
   }
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
   KnownPattern known = receiver_.known();

@@ -41,6 +41,13 @@ absl::Status CheckKnownPattern(const std::string& digest, const std::string& fie
       .Field(field);
 }
 
+// Begins to send an M over ranks. Blocks.
+absl::StatusOr<std::shared_ptr<Download>> OpenDownload(
+    Backend* backend, const std::shared_ptr<const Preconditioner>& stored, v1::ValueType type) {
+  ASSIGN_OR_RETURN(auto from, backend->adapter().BeginOutput(*stored->kernel->over_ranks()));
+  return std::make_shared<Download>(stored, std::move(from), type);
+}
+
 class BuildStream final
     : public WorkStream<v1::BuildPreconditionerRequest, v1::BuildPreconditionerResponse> {
  public:
@@ -82,10 +89,7 @@ class BuildStream final
   absl::Status CheckComplete() override { return absl::OkStatus(); }
 
   absl::StatusOr<Started> Submit() override {
-    if (stream_result_ && matrix_->value->over != nullptr) {
-      return MatrixOverRanks("its M will, too, and is not sent; leave stream_result unset")
-          .Field("header.stream_result");
-    }
+    if (matrix_->value->over != nullptr) partial_ = false;  // its M is not here while it is made
     ASSIGN_OR_RETURN(auto ticket, backend_->job_factory().StartBuild({.tenant = tenant(),
                                                                       .matrix = *matrix_,
                                                                       .spec = spec_,
@@ -115,7 +119,7 @@ class BuildStream final
       if (m == nullptr) return false;
       download_ = std::make_shared<Download>(std::move(m), type_, known_pattern_);
     }
-    if (Comparing()) return false;
+    if (Waits()) return false;
     auto more = NextOfDownload(message);
     // A value that does not fit float32 ends the stream when M is finished and stored, not earlier.
     if (!more.ok()) partial_ = false;
@@ -130,9 +134,10 @@ class BuildStream final
     if (stream_result_) {
       // That of another build, where the store had one already.
       if (download_ == nullptr || !download_->Of(result_->value->kernel)) {
+        if (result_->value->kernel->over_ranks() != nullptr) return OpenSpread();
         download_ = std::make_shared<Download>(result_->value, type_, known_pattern_);
       }
-      if (Comparing()) return false;
+      if (Waits()) return false;
       auto more = NextOfDownload(message);
       if (!more.ok()) {
         EndLocked(more.status());
@@ -157,13 +162,36 @@ class BuildStream final
                            backend_->streams().ChunkBytes(), &lent_);
   }
 
-  bool Comparing() {
+  bool Waits() {
     auto self = std::static_pointer_cast<BuildStream>(shared_from_this());
-    return download_->Comparing(backend_, tenant(), [self](const std::function<void()>& task) {
+    return download_->Waits(backend_, tenant(), [self](const std::function<void()>& task) {
       Section section(self.get());
       task();
       self->PumpLocked();
     });
+  }
+
+  // Begins to bring an M over ranks, on an executor; false: nothing can be sent before.
+  bool OpenSpread() {
+    if (std::exchange(opening_, true)) return false;
+    auto self = std::static_pointer_cast<BuildStream>(shared_from_this());
+    const auto opened = [self](absl::StatusOr<std::shared_ptr<Download>> download) {
+      Section section(self.get());
+      if (!download.ok()) {
+        self->EndLocked(download.status());
+      } else if (!self->ended_locked()) {
+        self->download_ = *std::move(download);
+      }
+      self->PumpLocked();
+    };
+    const absl::Status runs = backend_->Run(
+        Backend::Pool::kRanks, tenant(),
+        [self, opened, stored = result_->value] {
+          opened(OpenDownload(self->backend_, stored, self->type_));
+        },
+        opened);
+    if (!runs.ok()) EndLocked(runs);
+    return false;
   }
 
   void ReleaseHandles() override {
@@ -178,6 +206,7 @@ class BuildStream final
   std::string known_pattern_;
   JobFactory::Terms terms_;
   bool stream_result_ = false, partial_ = false, shared_ = false, done_ = false;
+  bool opening_ = false;  // an M over ranks
   std::optional<Stored<Preconditioner>> result_;
   std::shared_ptr<Download> download_;
 };
@@ -206,13 +235,16 @@ class DownloadStream final
     ASSIGN_OR_RETURN(auto found, backend_->preconditioners().Look(caller.tenant, request_.name()));
     tenant_ = caller.tenant;
     if (found.value != nullptr) RETURN_IF_ERROR(CheckPart(*found.value, request_));
-    if (found.value != nullptr && !request_.has_part()) {
+    const bool here = found.value != nullptr && found.value->kernel->over_ranks() == nullptr;
+    if (here && !request_.has_part()) {
       download_ = std::make_shared<Download>(found.value, type, request_.known_pattern());
       return absl::OkStatus();
     }
     auto self = std::static_pointer_cast<DownloadStream>(shared_from_this());
+    const auto pool =
+        found.value != nullptr && !here ? Backend::Pool::kRanks : Backend::Pool::kStore;
     return backend_->Run(
-        Backend::Pool::kStore, tenant_, [self, type] { self->ReadBack(type); },
+        pool, tenant_, [self, type] { self->ReadBack(type); },
         [self](const absl::Status& error) {
           Section section(self.get());
           self->EndLocked(error);
@@ -220,7 +252,8 @@ class DownloadStream final
         });
   }
 
-  // On an executor: M is in the spill folder alone, or a part of it is to be copied.
+  // On an executor: M is in the spill folder alone, or over the ranks, or a part of it is to be
+  // copied.
   void ReadBack(v1::ValueType type) {
     auto download = Make(type);
     Section section(this);
@@ -235,6 +268,7 @@ class DownloadStream final
   absl::StatusOr<std::shared_ptr<Download>> Make(v1::ValueType type) {
     ASSIGN_OR_RETURN(const auto m, backend_->preconditioners().Load(tenant_, request_.name()));
     RETURN_IF_ERROR(CheckPart(*m.value, request_));
+    if (m.value->kernel->over_ranks() != nullptr) return OpenDownload(backend_, m.value, type);
     if (!request_.has_part()) {
       return std::make_shared<Download>(m.value, type, request_.known_pattern());
     }
@@ -244,7 +278,7 @@ class DownloadStream final
   }
 
   bool Next(v1::DownloadPreconditionerResponse* message) override {
-    if (download_ == nullptr || done_ || Comparing()) return false;
+    if (download_ == nullptr || done_ || Waits()) return false;
     auto more = download_->Next(message, &v1::DownloadPreconditionerResponse::mutable_header,
                                 backend_->streams().ChunkBytes(), &lent_);
     if (!more.ok()) {
@@ -260,9 +294,9 @@ class DownloadStream final
     return true;
   }
 
-  bool Comparing() {
+  bool Waits() {
     auto self = std::static_pointer_cast<DownloadStream>(shared_from_this());
-    return download_->Comparing(backend_, tenant_, [self](const std::function<void()>& task) {
+    return download_->Waits(backend_, tenant_, [self](const std::function<void()>& task) {
       Section section(self.get());
       task();
       self->PumpLocked();

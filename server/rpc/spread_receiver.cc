@@ -20,7 +20,8 @@ SpreadReceiver::SpreadReceiver(const EngineAdapter& adapter, const v1::MatrixHea
       sort_and_sum_(header.sort_and_sum()),
       pointers_(v1::ARRAY_KIND_POINTERS, header.n() + 1),
       indices_(v1::ARRAY_KIND_INDICES, header.nnz()),
-      values_(v1::ARRAY_KIND_VALUES, header.nnz(), header.value_type() == v1::VALUE_TYPE_FLOAT32) {
+      values_(v1::ARRAY_KIND_VALUES, header.nnz(), header.value_type() == v1::VALUE_TYPE_FLOAT32),
+      pattern_digest_(PatternDigester(header.n(), header.nnz())) {
   indices_.Pass();
   values_.Pass();
 }
@@ -66,18 +67,21 @@ absl::Status SpreadReceiver::Flush() {
     if (!pointers_.complete()) return absl::OkStatus();
     ASSIGN_OR_RETURN(input_,
                      adapter_.BeginOverRanks(pointers_.so_far(), nnz_, layout_, sort_and_sum_));
+    pattern_digest_.Update(pointers_.so_far());
     pointers_.Drop();
   }
   if (!new_indices_.empty()) {
     if (kernels::Status sent = input_->Add(std::span<const int32_t>(new_indices_)); !sent.ok()) {
       return ToAbsl(sent);
     }
+    pattern_digest_.Update(std::span<const int32_t>(new_indices_));
     new_indices_.clear();
   }
   if (!new_values_.empty()) {
     if (kernels::Status sent = input_->Add(std::span<const double>(new_values_)); !sent.ok()) {
       return ToAbsl(sent);
     }
+    value_digest_.Update(std::span<const double>(new_values_));
     new_values_.clear();
   }
   return absl::OkStatus();

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/base/digest.h"
 #include "server/engine/adapter.h"
 #include "server/rpc/array_receiver.h"
 #include "server/rpc/chunk_view.h"
@@ -32,6 +33,8 @@ class SpreadReceiver {
   // Passes on what has come. Errors: EngineAdapter::BeginOverRanks', the ranks'.
   absl::Status Flush();
   absl::Status CheckComplete() const;
+  // XXH3 of what has been passed on, as it came: once Finish has succeeded, of all.
+  ArrayDigests digests() const { return {pattern_digest_.Finish(), value_digest_.Finish()}; }
   v1::UploadNeed Need() const;
   int64_t bytes_up() const { return bytes_up_; }
   // Flushes, and makes the matrix. Errors: Flush's, EngineAdapter::PrepareOverRanks'.
@@ -48,6 +51,7 @@ class SpreadReceiver {
   std::vector<int32_t> new_indices_;  // come, and not passed on
   std::vector<double> new_values_;
   std::unique_ptr<kernels::RanksInput> input_;  // once the pointers are there
+  Digester pattern_digest_, value_digest_;
   int64_t bytes_up_ = 0;
 };
 

@@ -17,6 +17,9 @@ BOUND = r'; a rank takes at most (\d+) bytes, (\d+) of them columns of other ran
 # Many times what a rank takes of a grid: a bound that is larger says nothing. For what grows it is
 # told as if every row grew as far as it may.
 LOOSE = {'static-spai': 8, 'fsai': 14, 'dynamic-spai': 30, 'afsai': 15}
+# Bounds for a matrix that lies there alone go by its longest row and column, and each pair of entries of a row counts
+# as an entry of AᵀA.
+LOOSE_ALONE = {'static-spai': 16, 'fsai': 28, 'dynamic-spai': 150, 'afsai': 30}
 
 
 def field(pid, name):
@@ -28,9 +31,9 @@ def field(pid, name):
 
 class Bounds(job.TestCase):
 
-    def measure(self, matrix, engine, *options):
+    def measure(self, matrix, engine, *options, flags=()):
         """(the bound, what the rank with most has taken, the estimate), of a daemon that has built nothing yet."""
-        daemon = self.start(RANKS, '--threads=1')
+        daemon = self.start(RANKS, '--threads=1', *flags)
         handle = self.ctl(daemon, 'upload', matrix)['name']
         estimate = self.ctl(daemon, 'estimate', handle, f'--engine={engine}', *options)
         found = re.search(BOUND, estimate['placement'])
@@ -58,6 +61,17 @@ class Bounds(job.TestCase):
             with self.subTest(engine=engine):
                 most, taken, _ = self.measure('gallery:elasticity:24', engine)
                 self.assertGreater(LOOSE[engine] * taken, most)
+
+    def test_of_matrices_that_lie_over_the_ranks_alone(self):
+        for engine in ENGINES:
+            with self.subTest(engine=engine):
+                most, taken, estimate = self.measure('gallery:elasticity:24', engine, flags=['--max-matrix-bytes=1000000'])
+                self.assertIn('the matrix lies there alone', estimate['placement'])
+                self.assertGreater(LOOSE_ALONE[engine] * taken, most)
+        path = self.file('dense-row', matrices.dense_row(n=1500))
+        for engine in ('static-spai', 'dynamic-spai'):
+            with self.subTest(matrix='dense-row', engine=engine):
+                self.measure(path, engine, flags=['--max-matrix-bytes=50000'])
 
     def test_of_matrices_with_one_difficulty_each(self):
         cases = {'irregular': matrices.irregular(n=4000), 'dense-row': matrices.dense_row(n=1500),

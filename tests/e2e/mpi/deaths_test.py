@@ -62,6 +62,25 @@ class Death:
                 pass
         self.assertEqual(told.exception.code(), grpc.StatusCode.UNAVAILABLE)
 
+    def test_while_m_goes(self):
+        daemon = self.start_to_fail(RANKS, '--devices=cpu,mpi', '--max-matrix-bytes=2000000')
+        matrix = self.file('chain', matrices.chain(200_000))
+        m = self.ctl(daemon, 'build', matrix, '--engine=static-spai', '--pattern-power=8')
+        call, grpc = self.half_a_download(daemon, m['preconditioner'])
+        self.kill(daemon=daemon)
+        with self.assertRaises(grpc.RpcError) as told:
+            for _ in call:
+                pass
+        self.assertEqual(told.exception.code(), grpc.StatusCode.UNAVAILABLE)
+
+    def test_in_auto(self):
+        daemon = self.start_to_fail(RANKS, '--devices=cpu,mpi', '--max-matrix-bytes=1000000')
+        matrix = self.file('chain', matrices.chain(100_000))
+        client = self.begin(daemon, 'solve', matrix, '--rtol=1e-13', '--max-iterations=2000000000', '--rhs=random')
+        self.daemon = daemon
+        self.running(daemon, 'solve')
+        self.kill(client, daemon=daemon)
+
     def test_in_a_plan(self):
         matrix = self.file('slow', matrices.slow_to_build())
         client = self.begin(self.daemon, 'build', matrix, '--engine=static-spai', '--pattern-power=3')

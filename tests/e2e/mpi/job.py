@@ -227,6 +227,18 @@ class TestCase(unittest.TestCase):
         self.assertTrue(sent.wait(LIMIT))
         return call, grpc
 
+    def half_a_download(self, daemon, preconditioner):
+        """Begins to download M, and leaves it at the first chunk."""
+        grpc = self.bare_protocol()[0]
+        from spaid.v1 import preconditioner_pb2, preconditioner_pb2_grpc
+        channel = grpc.insecure_channel(daemon.address)
+        self.addCleanup(channel.close)
+        call = preconditioner_pb2_grpc.PreconditionerServiceStub(channel).DownloadPreconditioner(
+            preconditioner_pb2.DownloadPreconditionerRequest(name=preconditioner))
+        self.assertTrue(next(call).HasField('header'))
+        self.assertTrue(next(call).HasField('chunk'))
+        return call, grpc
+
     # --- spaidctl
 
     def begin(self, daemon, *words, **more):

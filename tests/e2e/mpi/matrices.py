@@ -107,6 +107,27 @@ def other_values(n, entries, seed=5):
     return n, dominate(n, changed, numbers)
 
 
+def weak(n, seed=5):
+    """Irregular, with a diagonal that is about as large as the rest of a row: Jacobi does not do."""
+    numbers = random.Random(seed)
+    entries = {}
+    for i in range(n):
+        for _ in range(5):
+            entries[i, numbers.randrange(n)] = numbers.uniform(-1, 1)
+    entries.update({(i, i): 1.2 for i in range(n)})
+    return n, entries
+
+
+def biharmonic(n):
+    """Fourth differences of a line: positive definite, with a condition of n⁴."""
+    entries = {}
+    for i in range(n):
+        for k, value in ((0, 6.0), (1, -4.0), (2, 1.0)):
+            if i + k < n:
+                entries[i, i + k] = entries[i + k, i] = value
+    return n, entries
+
+
 def chain(n):
     """The Laplacian of a line, on which CG without M takes about n iterations."""
     entries = {}

@@ -110,6 +110,25 @@ class LeftWhileAMatrixComes(Stops):
         self.assert_soon(start, 'left while a matrix comes, and solved another')
 
 
+class OverTheRanksAlone(Stops):
+    flags = ['--max-matrix-bytes=2000000']  # the chain is larger
+
+    def test_auto_is_cancelled(self):
+        self.cancel('solve', 'solve', self.chain, '--rhs=random', '--rtol=1e-13', '--max-iterations=2000000000')
+
+    def test_a_download_is_left(self):
+        m = self.ctl(self.daemon, 'build', self.chain, '--engine=static-spai', '--pattern-power=8')['preconditioner']
+        device = f'mpi:{RANKS}'
+        before = self.there(self.daemon, device)
+        call, _ = self.half_a_download(self.daemon, m)
+        self.assertGreater(self.there(self.daemon, device), before, 'M turned')
+        start = time.monotonic()
+        call.cancel()
+        self.daemon.wait(lambda: self.there(self.daemon, device) == before, 'frees what was turned')
+        self.assert_soon(start, 'left while M goes')
+        self.assert_works()
+
+
 class Limited(Stops):
 
     def test_a_build_is_out_of_time(self):

@@ -1,5 +1,6 @@
 // The engine on ranks that are none: a device that computes in this process shows what the engine
 // asks of it. Real ranks are those of tests/kernels/mpi and tests/e2e/mpi.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/jacobi.h"
+#include "kernels/engine/ladder.h"
 #include "kernels/engine/spec.h"
 #include "kernels/fsai/fsai.h"
 #include "kernels/krylov/operators.h"
@@ -61,6 +63,27 @@ class OneProcess final : public RanksDevice {
   }
   Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const override {
     return RankBytes{1000 * a.n_cols + build.nnz_m, 7};
+  }
+  Shares SharesOf(const OverRanks& a) const override {
+    const CscMatrix& matrix = Of(a).matrix;
+    Shares shares{.n = matrix.n_cols, .nnz = matrix.nnz()};
+    for (int64_t j = 0; j < matrix.n_cols; ++j) {
+      shares.longest_column =
+          std::max(shares.longest_column, std::ssize(CscView(matrix).column(j)));
+    }
+    return shares;
+  }
+  Result<RankBytes> Bound(const Shares& a, const BuildToBound& build) const override {
+    return RankBytes{1000 * a.n + build.nnz_m, 7};
+  }
+  Result<bool> Same(const OverRanks& a, const OverRanks& b) override { return &a == &b; }
+  Status Multiply(const OverRanks& a, std::span<const double> x, std::span<double> y) override {
+    ++products;
+    ColumnOperator(Of(a).matrix).Apply(x, y, 1);
+    return {};
+  }
+  Result<std::unique_ptr<RanksOutput>> BeginOutput(const OverRanks&, Layout) override {
+    return Status(StatusCode::kInternal, "INTERNAL", "nothing goes piece by piece here");
   }
   // A matrix that lies here alone, by the stand-in of that number.
   CscView StandIn(const CscMatrix& matrix) {
@@ -125,6 +148,16 @@ class OneProcess final : public RanksDevice {
     built.fsai = std::move(g->quality);
     return built;
   }
+  Result<Built> BuildJacobi(const OverRanks& a, const Context& context) override {
+    auto jacobi = kernels::BuildJacobi(Of(a).matrix, context);
+    if (!jacobi.ok()) return jacobi.status();
+    Built built;
+    auto lies = std::make_shared<Lies>(*this);
+    lies->matrix = std::move(jacobi->m);
+    built.there = std::move(lies);
+    built.quality = std::move(jacobi->quality);
+    return built;
+  }
   // The inverse of the diagonal, whatever is asked for.
   Result<Built> BuildPetsc(const OverRanks& a, PetscMethod method,
                            const PetscEngineOptions& options, std::span<const double> near_null,
@@ -132,13 +165,9 @@ class OneProcess final : public RanksDevice {
     methods.push_back(method);
     last_options = options;
     last_near_null.assign(near_null.begin(), near_null.end());
-    auto jacobi = BuildJacobi(Of(a).matrix, context);
-    if (!jacobi.ok()) return jacobi.status();
-    Built built;
-    auto lies = std::make_shared<Lies>(*this);
-    lies->matrix = std::move(jacobi->m);
-    built.there = std::move(lies);
-    built.petsc.levels = 4;
+    auto built = BuildJacobi(a, context);
+    if (!built.ok()) return built.status();
+    built->petsc.levels = 4;
     return built;
   }
   Result<SolveResult> Solve(const OverRanks& a, const OverRanks* m, std::span<const double> b,
@@ -161,6 +190,7 @@ class OneProcess final : public RanksDevice {
   PetscEngineOptions last_options;
   std::vector<double> last_near_null;
   int alive = 0, probes = 0, spreads = 0, spreads_of_m = 0, plans = 0, solves = 0;
+  int products = 0;
 
  private:
   std::shared_ptr<Lies> alone_;
@@ -333,18 +363,23 @@ TEST_F(Ranks, AMatrixThatLiesThereAloneIsBuiltForAndSolvedThere) {
   PreconditionerSpec spec = Spec(EngineKind::kAuto);
   const auto resolved = engine_->Resolve(spec, a, diagnosis, nullptr, {});
   ASSERT_TRUE(resolved.ok()) << resolved.status().message();
-  EXPECT_EQ(resolved->spec.engine, EngineKind::kFsai);
-  diagnosis.numerically_symmetric = false;
-  EXPECT_EQ(engine_->Resolve(spec, a, diagnosis, nullptr, {})->spec.engine,
-            EngineKind::kStaticSpai);
+  EXPECT_EQ(resolved->spec.engine, EngineKind::kJacobi) << "the bottom of AUTO's ladder";
+  EXPECT_THAT(resolved->reason, testing::HasSubstr("lies over the ranks, which have no multigrid"));
   Context there;
   there.device = 1;
-  const auto guess = engine_->Estimate(resolved->spec, a, nullptr, there);
+  const PreconditionerSpec fsai = Spec(EngineKind::kFsai);
+  const auto guess = engine_->Estimate(fsai, a, nullptr, there);
   ASSERT_TRUE(guess.ok()) << guess.status().message();
   EXPECT_GT(guess->predicted_ms, 0);
-  const auto plan = engine_->MakePlan(resolved->spec, a, nullptr, there);
+  EXPECT_EQ(guess->rank_bytes, 1000 * a_.n_cols + a_.nnz() + a_.n_cols) << "no less than G has";
+  EXPECT_EQ(guess->halo_bytes, 7);
+  const auto of_any = engine_->Estimate(spec, a, nullptr, there);
+  ASSERT_TRUE(of_any.ok()) << of_any.status().message();
+  EXPECT_GE(of_any->rank_bytes, guess->rank_bytes);
+  EXPECT_GE(of_any->predicted_ms, guess->predicted_ms);
+  const auto plan = engine_->MakePlan(fsai, a, nullptr, there);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  const auto built = (*plan)->Build(resolved->spec, a, there);
+  const auto built = (*plan)->Build(fsai, a, there);
   ASSERT_TRUE(built.ok()) << built.status().message();
   const Preconditioner& m = *built->preconditioner;
   EXPECT_EQ(m.form(), MForm::kOverRanks);
@@ -366,12 +401,14 @@ TEST_F(Ranks, AMatrixThatLiesThereAloneIsBuiltForAndSolvedThere) {
   const auto expect_refused = [](const Status& status) {
     EXPECT_EQ(status.reason(), "MATRIX_OVER_RANKS") << status.message();
   };
-  expect_refused(engine_->MakePlan(resolved->spec, a, nullptr, {}).status());
-  expect_refused(engine_->MakePlan(Spec(EngineKind::kJacobi), a, nullptr, there).status());
+  expect_refused(engine_->MakePlan(fsai, a, nullptr, {}).status());
+  expect_refused(engine_->MakePlan(Spec(EngineKind::kJacobi), a, nullptr, {}).status());
   expect_refused(engine_->Solve(a, nullptr, b, {}, options, {}).status());
   expect_refused(engine_->Solve(a_, &m, b, {}, options, {}).status());
   expect_refused(engine_->Resolve(Spec(EngineKind::kAmg), a, diagnosis, nullptr, {}).status());
-  expect_refused(engine_->Estimate(Spec(EngineKind::kAuto), a, nullptr, there).status());
+  spec = Spec(EngineKind::kJacobi);
+  spec.block_size = 4;
+  expect_refused(engine_->Resolve(spec, a, diagnosis, nullptr, {}).status());
   spec = Spec(EngineKind::kStaticSpai);
   spec.static_spai.pattern.row_match = true;
   expect_refused(engine_->Resolve(spec, a, diagnosis, nullptr, {}).status());
@@ -382,6 +419,105 @@ TEST_F(Ranks, AMatrixThatLiesThereAloneIsBuiltForAndSolvedThere) {
   const PatternView user = a_.pattern();
   expect_refused(engine_->Resolve(Spec(EngineKind::kFsai), a, diagnosis, &user, {}).status());
   ranks_->Forget();
+}
+
+// AUTO's bottom is a diagonal there, and stays there.
+TEST_F(Ranks, JacobiOfAMatrixThatLiesThereAloneLiesThere) {
+  const CscView a = ranks_->StandIn(a_);
+  Context there;
+  there.device = 1;
+  const PreconditionerSpec spec = Spec(EngineKind::kJacobi);
+  const auto plan = engine_->MakePlan(spec, a, nullptr, there);
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const auto built = (*plan)->Build(spec, a, there);
+  ASSERT_TRUE(built.ok()) << built.status().message();
+  const Preconditioner& m = *built->preconditioner;
+  EXPECT_EQ(m.form(), MForm::kOverRanks);
+  ASSERT_NE(m.over_ranks(), nullptr);
+  EXPECT_EQ(m.nnz(), a_.n_cols);
+  EXPECT_TRUE(m.for_cg());
+  const BuildResult here = BuiltOn(spec, 0);
+  EXPECT_EQ(here.preconditioner->over_ranks(), nullptr);
+  EXPECT_EQ(built->quality.residual_frobenius, here.quality.residual_frobenius);
+  ranks_->Forget();
+}
+
+class AnyRung final : public LadderSink {
+ public:
+  Status Enter(const std::string&, int64_t, double) override { return {}; }
+  void OnRung(const Rung& rung) override { told.push_back(rung.what + ": " + rung.left); }
+  std::vector<std::string> told;
+};
+
+// From the bottom up, here and over ranks: where both have the rungs, they end with the same one.
+TEST_F(Ranks, AutoClimbsTheRungsThatAreThere) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    RungKind start;
+    bool same;  // the rung that solves it is one that ranks have
+  };
+  std::vector<Case> cases;
+  const CscMatrix grid = oracle::Laplacian2d(40, 41);
+  const CscMatrix convection = oracle::ConvectionDiffusion(40, 40, 50);
+  cases.push_back({"grid", grid, RungKind::kBottom, true});
+  cases.push_back({"grid", grid, RungKind::kFsai, true});
+  cases.push_back({"grid", grid, RungKind::kAfsai, true});
+  cases.push_back({"convection", convection, RungKind::kBottom, true});
+  cases.push_back({"convection", convection, RungKind::kStaticSpai, true});
+  cases.push_back({"convection", convection, RungKind::kDynamicSpai, true});
+  cases.push_back({"convection", convection, RungKind::kLargeDynamicSpai, true});
+  cases.push_back({"convection", convection, RungKind::kLongCycles, true});
+  // Rank 0 has multigrid and MINRES for these, or scales them; ranks go to the next rung.
+  cases.push_back({"grid", grid, RungKind::kAmg, false});
+  cases.push_back({"permuted", oracle::RowPermuted(300, 5), RungKind::kBottom, false});
+  cases.push_back({"singular", oracle::Singular(200, 3), RungKind::kBottom, false});
+  for (const Case& c : cases) {
+    const Diagnosis diagnosis = Diagnose(c.a, 1);
+    std::vector<double> x(static_cast<size_t>(c.a.n_cols)), b(x.size());
+    for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<double>(i * i));
+    if (std::string_view(c.name) != "singular") {
+      ColumnOperator(c.a).Apply(x, b, 1);
+    } else {
+      b = x;
+    }
+    SolveOptions options;
+    options.method = Method::kAuto;
+    const CscView here = c.a;
+    LadderCase of{.a = here, .diagnosis = diagnosis, .b = b, .options = options};
+    AnyRung there_sink, here_sink;
+    const auto alone = ClimbFrom(*engine_, of, {}, c.start, here_sink, {});
+    Context there;
+    there.device = 1;
+    of.a = ranks_->StandIn(c.a);
+    const auto placed = engine_->Place(of.a, there);
+    const auto a_there = ranks_->SpreadMatrix(of.a, there);
+    of.over = a_there->get();
+    of.solve_there = [&](const std::shared_ptr<const Preconditioner>& m, std::span<const double> r,
+                         const SolveOptions& terms, const Context& context) {
+      const PlaceM place_m = [&](Storage storage) { return engine_->Place(*m, storage, there); };
+      return engine_->SolveOnDevice(of.a, **placed, m.get(), place_m, r, {}, terms, context);
+    };
+    const auto spread = ClimbFrom(*engine_, of, {}, c.start, there_sink, there);
+    ASSERT_TRUE(alone.ok()) << c.name << alone.status().message();
+    ASSERT_TRUE(spread.ok()) << c.name << spread.status().message();
+    SCOPED_TRACE(std::string(c.name) + ": " + testing::PrintToString(here_sink.told) + " and " +
+                 testing::PrintToString(there_sink.told));
+    const RhsResult &one = alone->solved.rhs[0], &other = spread->solved.rhs[0];
+    EXPECT_EQ(other.outcome, one.outcome) << other.detail;
+    EXPECT_EQ(other.outcome == Outcome::kConverged, std::string_view(c.name) != "singular");
+    if (c.same) {
+      EXPECT_EQ(spread->best, alone->best);
+    }
+    if (other.outcome == Outcome::kConverged) {
+      EXPECT_LE(other.true_relative_residual, options.rtol);
+    } else {
+      EXPECT_THAT(other.detail, testing::HasSubstr("over ranks there was no multigrid"));
+    }
+    EXPECT_GT(ranks_->products, 0);
+    of.over = nullptr;
+    ranks_->Forget();
+  }
 }
 
 TEST_F(Ranks, BuildWhatHypreAndPetscHave) {

@@ -47,6 +47,39 @@ TEST(RankBytes, AHaloIsOfTheWholeAtTheMostAndOfTheLimit) {
   }
 }
 
+// The sizes are known of a matrix that lies there alone, and not which columns are long together.
+TEST(RankBytes, OfSharesAreNoLessThanOfThePattern) {
+  const CscMatrix a = oracle::RandomIrregular(500, 8, 3);
+  const RanksDevice::Shares shares = SharesOf(Spread(a));
+  EXPECT_EQ(shares.n, a.n_cols);
+  EXPECT_EQ(shares.nnz, a.nnz());
+  const CscMatrix by_rows = *Transpose(a, {});
+  int64_t gram_nnz = 0, longest_column = 0, longest_row = 0;
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    std::vector<int32_t> met;  // columns with a row in common
+    for (const int32_t i : CscView(a).column(j)) {
+      const auto row = CscView(by_rows).column(i);
+      met.insert(met.end(), row.begin(), row.end());
+    }
+    std::ranges::sort(met);
+    gram_nnz += std::unique(met.begin(), met.end()) - met.begin();
+    longest_column = std::max(longest_column, std::ssize(CscView(a).column(j)));
+    longest_row = std::max(longest_row, std::ssize(CscView(by_rows).column(j)));
+  }
+  EXPECT_GE(shares.gram_nnz, gram_nnz);
+  EXPECT_EQ(shares.longest_column, longest_column);
+  EXPECT_EQ(shares.longest_row, longest_row);
+  for (const BuildToBound& build : Builds(a)) {
+    const RanksShape shape{.ranks = Ranks(), .threads = 1, .halo_limit = kMuch};
+    const auto by_pattern = BoundRankBytes(a.pattern(), build, shape);
+    const auto by_shares = BoundRankBytes(shares, build, shape);
+    ASSERT_TRUE(by_shares.ok());
+    EXPECT_GE(by_shares->all, by_pattern->all);
+    EXPECT_GE(by_shares->halo, by_pattern->halo);
+    EXPECT_LT(by_shares->all, 3 * by_pattern->all);
+  }
+}
+
 TEST(RankBytes, AreOfTheRankWithMost) {
   // The first of four ranks owns most of the entries, by columns and by rows.
   CscMatrix a;

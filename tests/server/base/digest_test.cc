@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "server/base/ids.h"
+#include "server/base/sha256.h"
 #include "tests/server/forged.h"
 
 namespace spaid::server {
@@ -60,6 +63,17 @@ TEST(Sha256Test, IsThatOfTheSameBytes) {
             "dc91ce9a50ddc828740aa26743716897fdb2bb64f1db662fe263a59be56145ae");
   EXPECT_EQ(Hex(ValueSha256({}).ToBytes()),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+TEST(Sha256Test, ComesInPieces) {
+  std::vector<double> values(1000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1 / (1.0 + static_cast<double>(i));
+  Sha256Hasher hasher;
+  for (size_t first = 0; first < values.size(); first += 7) {
+    const size_t count = std::min<size_t>(7, values.size() - first);
+    hasher.Update(std::span<const double>(values).subspan(first, count));
+  }
+  EXPECT_EQ(hasher.Finish(), ValueSha256(values));
 }
 
 TEST(ForgedTest, Xxh3IsTakenInAndNothingElse) {

@@ -211,7 +211,7 @@ TEST(KnownPattern, WhereComparingFailsAllComes) {
   };
   const auto comparing = [&] {
     const std::lock_guard lock(mutex);
-    return download->Comparing(h.backend.get(), "", resume);
+    return download->Waits(h.backend.get(), "", resume);
   };
   EXPECT_TRUE(comparing());
   resumed.wait();
