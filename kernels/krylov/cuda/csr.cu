@@ -111,7 +111,7 @@ __global__ void DiagonalKernel(int64_t n, const double* __restrict__ d,
 
 template <class Value>
 Csr<Value>::Csr(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
-                const CsrTuning& usual)
+                const CsrTuning& usual, bool square)
     : context_(&context), n_(pattern.n), nnz_(CountEntries(context, pattern)) {
   const cudaStream_t stream = context.stream;
   CsrArrays a{n_, pattern.col_ptr, pattern.row_idx};
@@ -221,7 +221,7 @@ Csr<Value>::Csr(Context& context, const PatternRef& pattern, const double* value
       CheckLaunch("PieceKernel");
     }
     if constexpr (std::is_same_v<decltype(from), const double*> && std::is_same_v<Value, double>) {
-      if (nnz_ * kEntryBytes <= context.variants.rows_bytes) {
+      if (square && nnz_ * kEntryBytes <= context.variants.rows_bytes) {
         smem_ = SmemCsr::Make(context, a, from, nnz_);
       }
     }

@@ -69,10 +69,11 @@ class Csr {
 
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
   // the rows of A, as for a symmetric A; otherwise entries are sorted by rows
-  // (kernels/sparse/cuda/transpose.h). Throws CudaFault::kOutOfMemory, and then holds nothing.
-  // Waits for the device.
+  // (kernels/sparse/cuda/transpose.h). Not `square`: x of a product has another length than y; by
+  // rows alone, none of which is empty where x is the shorter one. Throws CudaFault::kOutOfMemory,
+  // and then holds nothing. Waits for the device.
   Csr(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
-      const CsrTuning& tuning = tuning::kCsr);
+      const CsrTuning& tuning = tuning::kCsr, bool square = true);
 
   // Sets new values, by columns, for the same pattern: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);

@@ -80,14 +80,46 @@ struct Running {
   __device__ Running& running() { return *this; }
 };
 
+template <class Epilogue>
+__global__ void RunsKernel(Epilogue epilogue, int32_t* runs) {
+  *runs = epilogue.Skip() ? 0 : 1;
+}
+
+template <class Epilogue>
+__global__ void __launch_bounds__(kSumThreads)
+    EpilogueKernel(int64_t n, const double* __restrict__ y, Epilogue epilogue) {
+  if (epilogue.Skip()) return;
+  double sums[1][Epilogue::kSums] = {};
+  ForOwn<1>(n, [&](int64_t, int64_t at, int) { epilogue.Row(at, y[at], sums[0]); });
+  epilogue.Finish(sums);
+}
+
+// y = A x, of one column, with an epilogue (product.h).
+template <class Epilogue>
+void Apply(const Context& context, const Applied& a, const double* x, double* y,
+           const Epilogue& epilogue) {
+  RunsKernel<<<1, 1, 0, context.stream>>>(epilogue, a.runs());
+  CheckLaunch("RunsKernel");
+  a.Launch(context, x, y);
+  EpilogueKernel<<<SumBlocks(context, a.n()), kSumThreads, 0, context.stream>>>(a.n(), y, epilogue);
+  CheckLaunch("EpilogueKernel");
+}
+
 // y = A x with an epilogue (product.h); A is not a diagonal.
 template <int kColumns = 1, class Epilogue>
 void Product(const Context& context, const Operator& op, const double* x, double* y,
              const Epilogue& epilogue) {
   std::visit(
       [&](const auto& own) {
-        if constexpr (std::is_same_v<std::decay_t<decltype(own)>, Diagonal>) {
+        using Own = std::decay_t<decltype(own)>;
+        if constexpr (std::is_same_v<Own, Diagonal>) {
           throw Failure(CudaFault::kError, "a product with an epilogue by a diagonal");
+        } else if constexpr (std::is_same_v<Own, std::unique_ptr<const Applied>>) {
+          if constexpr (kColumns == 1) {
+            Apply(context, *own, x, y, epilogue);
+          } else {
+            throw Failure(CudaFault::kError, "what is no matrix takes one column");
+          }
         } else {
           LaunchProduct<kColumns>(Branch{context.stream}, own, x, y, epilogue);
         }

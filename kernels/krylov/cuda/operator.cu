@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/krylov/cuda/fused_steps.h"
 #include "kernels/krylov/cuda/node_product.h"
 #include "kernels/krylov/cuda/operator.h"
 #include "kernels/krylov/cuda/product.h"
@@ -13,6 +14,8 @@ namespace {
 
 template <class T>
 inline constexpr bool kIsDiagonal = std::is_same_v<std::decay_t<T>, Diagonal>;
+template <class T>
+inline constexpr bool kIsApplied = std::is_same_v<std::decay_t<T>, std::unique_ptr<const Applied>>;
 template <class T>
 inline constexpr bool kIsDia =
     std::is_same_v<std::decay_t<T>, Dia<double>> || std::is_same_v<std::decay_t<T>, Dia<float>>;
@@ -43,7 +46,7 @@ void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
   const double* const values = matrix.values.get();
   const bool updated = std::visit(
       [&](auto& own) -> bool {
-        if constexpr (!kIsDiagonal<decltype(own)>) {
+        if constexpr (!kIsDiagonal<decltype(own)> && !kIsApplied<decltype(own)>) {
           if (own.n() == matrix.n && own.nnz() == matrix.nnz) {
             if constexpr (kIsDia<decltype(own)>) {
               return own.UpdateValues(context, pattern, values);
@@ -66,6 +69,8 @@ int64_t SizeOf(const Operator& op) {
       [](const auto& own) {
         if constexpr (kIsDiagonal<decltype(own)>) {
           return own.values.size();
+        } else if constexpr (kIsApplied<decltype(own)>) {
+          return own->n();
         } else {
           return own.n();
         }
@@ -78,6 +83,8 @@ int64_t BytesPerProduct(const Operator& op) {
       [](const auto& own) {
         if constexpr (kIsDiagonal<decltype(own)>) {
           return 3 * own.values.size() * static_cast<int64_t>(sizeof(double));
+        } else if constexpr (kIsApplied<decltype(own)>) {
+          return own->bytes_per_product();
         } else {
           return own.bytes_per_product();
         }
@@ -96,6 +103,8 @@ void Apply(const Context& context, const Operator& op, const double* x, double* 
       [&](const auto& own) {
         if constexpr (kIsDiagonal<decltype(own)>) {
           LaunchDiagonal(context, own.values.size(), own.values.get(), x, y);
+        } else if constexpr (kIsApplied<decltype(own)>) {
+          Apply(context, *own, x, y, NoEpilogue{});
         } else {
           LaunchProduct(Branch{context.stream}, own, x, y, NoEpilogue{});
         }
