@@ -19,61 +19,19 @@ using layout::Blocks, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
 using layout::WarpOfGrid, layout::WarpsOfGrid;
 constexpr int kThreads = layout::kThreads;
 
-// The power of two by which vectors are scaled, so that their largest element is in [1, 2).
-struct Scale {
-  unsigned long long largest;  // the bits of the largest |r_i|; 0 between applications
-  int exponent;
-};
-
-// The bits of doubles that are not negative are in the order of the doubles; NaNs are above them.
-__global__ void __launch_bounds__(kThreads)
-    LargestKernel(int64_t n, const double* __restrict__ r, const int32_t* runs, Scale* scale) {
-  if (*runs == 0) return;
-  unsigned long long largest = 0;
-  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
-    const auto bits = static_cast<unsigned long long>(__double_as_longlong(fabs(r[i])));
-    largest = max(largest, bits);
-  }
-  for (int step = 16; step > 0; step /= 2) {
-    largest = max(largest, __shfl_xor_sync(~0u, largest, step));
-  }
-  if (Lane() == 0 && largest > 0) atomicMax(&scale->largest, largest);
-}
-
-__device__ int ExponentOf(unsigned long long bits) {
-  const double largest = __longlong_as_double(static_cast<long long>(bits));
-  return largest > 0 && isfinite(largest) ? ilogb(largest) : 0;
-}
-
-// to = in ∘ r, scaled. `order`: null, or which of `to` the k-th element of r is.
+// to = in ∘ r, scaled to the exponent of r's largest element.
 template <class Value>
 __global__ void __launch_bounds__(kThreads)
-    InKernel(int64_t n, const int32_t* order, const double* __restrict__ in,
-             const double* __restrict__ r, const int32_t* runs, Scale* scale,
-             Value* __restrict__ to) {
-  if (*runs == 0) return;
-  const int exponent = ExponentOf(scale->largest);
+    InKernel(int64_t n, const double* __restrict__ in, const double* __restrict__ r,
+             AppliedScale* scale, Value* __restrict__ to) {
+  if (scale->runs == 0) return;
+  const double largest = __longlong_as_double(static_cast<long long>(scale->largest));
+  const int exponent = largest > 0 && isfinite(largest) ? ilogb(largest) : 0;
   if (ThreadOfGrid() == 0) scale->exponent = exponent;
   const double down = ldexp(1.0, -exponent);
-  for (int64_t k = ThreadOfGrid(); k < n; k += ThreadsOfGrid()) {
-    const int64_t i = order != nullptr ? order[k] : k;
-    const double scaled = r[k] * down;
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    const double scaled = r[i] * down;
     to[i] = static_cast<Value>(scaled * in[i]);
-  }
-}
-
-template <class Value>
-__global__ void __launch_bounds__(kThreads)
-    OutKernel(int64_t n, const int32_t* order, const double* __restrict__ out,
-              const Value* __restrict__ from, const int32_t* runs, Scale* scale,
-              double* __restrict__ z) {
-  if (*runs == 0) return;
-  if (ThreadOfGrid() == 0) scale->largest = 0;
-  const double up = ldexp(1.0, scale->exponent);
-  for (int64_t k = ThreadOfGrid(); k < n; k += ThreadsOfGrid()) {
-    const int64_t i = order != nullptr ? order[k] : k;
-    const double found = static_cast<double>(from[i]) * up;
-    z[k] = found * out[i];
   }
 }
 
@@ -86,7 +44,7 @@ struct CycleStep {
   using WritesItself = void;
   static constexpr int kSums = 1;
 
-  const int32_t* runs;
+  const AppliedScale* scale;
   const Value *base = nullptr, *more = nullptr;
   Value* to = nullptr;
   double factor = 1;
@@ -94,7 +52,7 @@ struct CycleStep {
   Value *d_to = nullptr, *g = nullptr;
   double keep = 0, step = 0, beta = 0;
 
-  __device__ bool Skip() const { return *runs == 0; }
+  __device__ bool Skip() const { return scale->runs == 0; }
   __device__ void Row(int64_t i, double y, double (&)[1]) const {
     const double first = base != nullptr ? static_cast<double>(base[i]) : 0;
     const double second = more != nullptr ? static_cast<double>(more[i]) : 0;
@@ -124,8 +82,8 @@ __global__ void __launch_bounds__(kThreads) ElementsKernel(int64_t n, CycleStep<
 template <class Value>
 __global__ void __launch_bounds__(kThreads)
     DenseKernel(int64_t n, const Value* __restrict__ m, const Value* __restrict__ r,
-                const int32_t* runs, Value* __restrict__ x) {
-  if (*runs == 0) return;
+                const AppliedScale* scale, Value* __restrict__ x) {
+  if (scale->runs == 0) return;
   for (int64_t i = WarpOfGrid(); i < n; i += WarpsOfGrid()) {
     double sum = 0;
     for (int64_t j = Lane(); j < n; j += 32) {
@@ -161,6 +119,18 @@ Buffer<double> InDoubles(Context& context, const kernels::Array<float>& from) {
   return wide;
 }
 
+// An order of unknowns on the host.
+struct Places {
+  Places() = default;
+  Places(const Context& context, const UnknownOrder& from)
+      : order(static_cast<size_t>(from.order.size())), place(order.size()) {
+    from.order.CopyOut(order.data(), from.order.size());
+    from.place.CopyOut(place.data(), from.place.size());
+    context.Synchronize();
+  }
+  std::vector<int32_t> order, place;
+};
+
 template <class Value>
 class Cycle final : public Applied {
  public:
@@ -173,35 +143,34 @@ class Cycle final : public Applied {
       : Applied(context, parts.levels.front().n),
         context_(context),
         host_(&host),
-        order_(order != nullptr ? order->order.get() : nullptr),
         bytes_(bytes),
         pre_(parts.pre),
         post_(parts.post),
         visits_(parts.visits),
-        in_(Upload(context, parts.in)),
-        out_(Upload(context, parts.out)),
-        inverse_(Upload(context, parts.inverse)),
-        scale_(context, 1) {
-    scale_.Fill(0);
-    for (const kernels::CycleLevel<Value>& from : parts.levels) levels_.push_back(Place(from));
+        inverse_(Upload(context, parts.inverse)) {
+    if (order != nullptr) places_ = Places(context, *order);
+    in_ = InOrder(parts.in);
+    out_ = InOrder(parts.out);
+    for (const kernels::CycleLevel<Value>& from : parts.levels) {
+      levels_.push_back(Place(from));
+      places_ = {};  // the first level's alone
+    }
     context.Synchronize();
     host_ = nullptr;
   }
 
   int64_t bytes_per_product() const override { return bytes_; }
 
-  void Launch(const Context& context, const double* r, double* z) const override {
-    const Level& top = levels_.front();
-    const int blocks = Blocks(context, n(), kThreads);
-    LargestKernel<<<blocks, kThreads, 0, context.stream>>>(n(), r, runs(), scale_.get());
-    CheckLaunch("LargestKernel");
-    InKernel<<<blocks, kThreads, 0, context.stream>>>(n(), order_, in_.get(), r, runs(),
-                                                      scale_.get(), top.r_in.get());
+  AppliedResult Launch(const Context& context, const double* r) const override {
+    InKernel<<<Blocks(context, n(), kThreads), kThreads, 0, context.stream>>>(
+        n(), in_.get(), r, scale(), levels_.front().r_in.get());
     CheckLaunch("InKernel");
     const Value* const x = Visit(0);
-    OutKernel<<<blocks, kThreads, 0, context.stream>>>(n(), order_, out_.get(), x, runs(),
-                                                       scale_.get(), z);
-    CheckLaunch("OutKernel");
+    if constexpr (std::is_same_v<Value, float>) {
+      return {x, nullptr, out_.get()};
+    } else {
+      return {nullptr, x, out_.get()};
+    }
   }
 
  private:
@@ -231,12 +200,12 @@ class Cycle final : public Applied {
     level.rho = from.rho;
     level.omega = from.omega;
     level.coefficients = from.coefficients;
-    level.diagonal = Upload(context_, from.diagonal);
+    level.diagonal = InOrder(from.diagonal);
     level.a = Square(from.a);
     level.s = Square(from.s);
     level.st = Square(from.st);
-    level.p = Rectangular(from.p);
-    level.r = Rectangular(from.r);
+    level.p = Rectangular(from.p, true, from.r.n);
+    level.r = Rectangular(from.r, false, from.n);
     const auto vector = [&] { return Buffer<Value>(context_, level.n); };
     level.r_in = vector();
     for (Buffer<Value>& x : level.x) x = vector();
@@ -251,15 +220,61 @@ class Cycle final : public Applied {
     return level;
   }
 
+  template <class Element>
+  Buffer<Element> InOrder(const kernels::Array<Element>& from) const {
+    if (places_.order.empty() || from.empty()) return Upload(context_, from);
+    kernels::Array<Element> to(from.size());
+    for (size_t k = 0; k < to.size(); ++k) to[k] = from[static_cast<size_t>(places_.order[k])];
+    Buffer<Element> there = Upload(context_, to);
+    context_.Synchronize();
+    return there;
+  }
+
+  // On the device, by rows: those of the first level in the order of A's unknowns, and so its
+  // columns.
+  struct Sent {
+    Matrix matrix;
+    Buffer<double> values;
+  };
+  Sent Send(const Rows& rows, bool rows_in_order, bool columns_in_order) {
+    CheckStop();
+    const kernels::Pattern& pattern = *rows.pattern;
+    if (places_.order.empty()) {
+      return {UploadMatrix(context_, pattern, nullptr), InDoubles(context_, rows.value)};
+    }
+    const auto& ptr = pattern.col_ptr;
+    kernels::Pattern to = pattern;
+    kernels::Array<Value> values(rows.value.size());
+    std::vector<std::pair<int32_t, Value>> row;
+    int64_t filled = 0;
+    for (size_t k = 0; k + 1 < ptr.size(); ++k) {
+      const size_t i = rows_in_order ? static_cast<size_t>(places_.order[k]) : k;
+      to.col_ptr[k] = filled;
+      row.clear();
+      for (auto p = static_cast<size_t>(ptr[i]); p < static_cast<size_t>(ptr[i + 1]); ++p) {
+        const int32_t column = pattern.row_idx[p];
+        row.emplace_back(columns_in_order ? places_.place[static_cast<size_t>(column)] : column,
+                         rows.value[p]);
+      }
+      std::sort(row.begin(), row.end());
+      for (const auto& [column, value] : row) {
+        to.row_idx[static_cast<size_t>(filled)] = column;
+        values[static_cast<size_t>(filled++)] = value;
+      }
+    }
+    Sent sent{UploadMatrix(context_, to, nullptr), InDoubles(context_, values)};
+    context_.Synchronize();
+    return sent;
+  }
+
   Layout Square(const Rows& rows) {
     if (rows.empty()) return {};
-    CheckStop();
-    const Matrix matrix = UploadMatrix(context_, *rows.pattern, nullptr);
-    const Buffer<double> values = InDoubles(context_, rows.value);
-    const bool symmetric = IsExactlySymmetric(context_, matrix.pattern(), values.get());
+    const Sent sent = Send(rows, true, true);
+    const PatternRef pattern = sent.matrix.pattern();
+    const bool symmetric = IsExactlySymmetric(context_, pattern, sent.values.get());
     Operator op =
-        MakeOperator(context_, matrix.pattern(), values.get(),
-                     symmetric ? Order::kBoth : Order::kRows, std::is_same_v<Value, float>);
+        MakeOperator(context_, pattern, sent.values.get(), symmetric ? Order::kBoth : Order::kRows,
+                     std::is_same_v<Value, float>);
     return std::visit(
         [](auto& own) -> Layout {
           if constexpr (std::is_constructible_v<Layout, decltype(std::move(own))>) {
@@ -271,40 +286,15 @@ class Cycle final : public Applied {
         op);
   }
 
-  // Rows without entries get a zero in the first column, so that padding does not read beyond x.
-  Layout Rectangular(const Rows& rows) {
+  // P has its rows, R its columns, of this level.
+  Layout Rectangular(const Rows& rows, bool is_p, int64_t columns) {
     if (rows.empty()) return {};
-    CheckStop();
-    const kernels::Pattern& pattern = *rows.pattern;
-    const auto& ptr = pattern.col_ptr;
-    bool gaps = false;
-    for (size_t i = 0; i + 1 < ptr.size() && !gaps; ++i) gaps = ptr[i] == ptr[i + 1];
-    if (!gaps) return LayOut(pattern, rows.value);
-    kernels::Pattern filled = pattern;
-    filled.row_idx.clear();
-    kernels::Array<Value> values;
-    for (size_t i = 0; i + 1 < ptr.size(); ++i) {
-      filled.col_ptr[i] = static_cast<int64_t>(values.size());
-      for (int64_t p = ptr[i]; p < ptr[i + 1]; ++p) {
-        filled.row_idx.push_back(pattern.row_idx[static_cast<size_t>(p)]);
-        values.push_back(rows.value[static_cast<size_t>(p)]);
-      }
-      if (ptr[i] != ptr[i + 1]) continue;
-      filled.row_idx.push_back(0);
-      values.push_back(0);
-    }
-    filled.col_ptr.back() = static_cast<int64_t>(values.size());
-    return LayOut(filled, values);
+    const Sent sent = Send(rows, is_p, !is_p);
+    return Csr<Value>(context_, sent.matrix.pattern(), sent.values.get(), /*by_rows=*/true,
+                      tuning::kCsr, columns);
   }
 
-  Layout LayOut(const kernels::Pattern& pattern, const kernels::Array<Value>& from) {
-    const Matrix matrix = UploadMatrix(context_, pattern, nullptr);
-    const Buffer<double> values = InDoubles(context_, from);
-    return Csr<Value>(context_, matrix.pattern(), values.get(), /*by_rows=*/true, tuning::kCsr,
-                      /*square=*/false);
-  }
-
-  CycleStep<Value> Step() const { return {.runs = runs()}; }
+  CycleStep<Value> Step() const { return {.scale = scale()}; }
 
   void Multiply(const Layout& m, const Value* x, const CycleStep<Value>& step) const {
     std::visit(
@@ -428,19 +418,18 @@ class Cycle final : public Applied {
   const Value* Coarsest(const Level& level) const {
     if (inverse_.size() == 0) return Smooth(level, true, Smooth(level, false, nullptr));
     DenseKernel<<<Blocks(context_, level.n, layout::kWarps), kThreads, 0, context_.stream>>>(
-        level.n, inverse_.get(), level.r_in.get(), runs(), level.x[0].get());
+        level.n, inverse_.get(), level.r_in.get(), scale(), level.x[0].get());
     CheckLaunch("DenseKernel");
     return level.x[0].get();
   }
 
   Context& context_;
   const kernels::Context* host_;  // while this is made
-  const int32_t* const order_;
   const int64_t bytes_;
   const int pre_, post_, visits_;
-  const Buffer<double> in_, out_;
   const Buffer<Value> inverse_;  // by rows; empty: the last level is smoothed
-  const Buffer<Scale> scale_;
+  Buffer<double> in_, out_;
+  Places places_;  // while the first level is made: the order of A's unknowns; empty: their own
   std::vector<Level> levels_;
 };
 

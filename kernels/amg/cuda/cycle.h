@@ -12,8 +12,8 @@
 namespace spaid::cuda {
 
 // Uploads `parts`, which are read no more afterwards. `bytes`: that one application moves at the
-// least. `order`: that of the vectors it is applied to, which must outlive it; null: the parts'
-// own. Throws Failure, and Refusal where `host` stops it. Value: float, double.
+// least. `order`: that of the vectors it is applied to; null: the parts' own. Throws Failure, and
+// Refusal where `host` stops it. Value: float, double.
 template <class Value>
 std::unique_ptr<const Applied> MakeCycle(Context& context, const kernels::CycleParts<Value>& parts,
                                          int64_t bytes, const UnknownOrder* order,

@@ -310,6 +310,17 @@ TEST(GpuAmg, SolvesAsTheHostDoes) {
   }
 }
 
+// Small enough for compute-sanitizer's slower tools.
+TEST(GpuAmg, SolvesSmallSystems) {
+  AmgOptions levels;
+  levels.max_coarse_size = 40;
+  for (const SmootherKind kind :
+       {SmootherKind::kL1Jacobi, SmootherKind::kChebyshev, SmootherKind::kAfsai}) {
+    levels.smoother = kind;
+    ExpectSolves(From(gallery::ConvectionDiffusion3d(9, 0)), true, levels, true);
+  }
+}
+
 // A whose unknowns are scattered lies in another order; M goes by it.
 TEST(GpuAmg, SolvesInTheOrderOfA) {
   const CscMatrix grid = From(gallery::ConvectionDiffusion3d(72, 0));
