@@ -35,10 +35,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What becomes of an element y of a product. Without `inverse`: to = base + more + factor y. With
-// it a step of Chebyshev's smoother: g = base - y, d_to = keep d + step D⁻¹ g, to = more + beta
-// d_to. Pointers that are null stand for zeros, or nothing is written there; `base` and `more` may
-// be `to`, `base` may be `g`.
+// Makes elements of vectors of those of a product, y. Without `inverse`: to = base + more + factor
+// y. With it a step of Chebyshev's smoother: g = base - y, d_to = keep d + step D⁻¹ g, to = more +
+// beta d_to. Pointers that are null stand for zeros, or nothing is written there; `base` and `more`
+// may be `to`, `base` may be `g`.
 template <class Value>
 struct CycleStep {
   using WritesItself = void;

@@ -1,5 +1,5 @@
-// What a set-up of multigrid on a device would be made of, each alone, to know what to expect of
-// it: sparse products, independent sets at distance two, barriers of a grid.
+// Times the parts of which a set-up of multigrid on a device would be made, each alone: sparse
+// products, independent sets at distance two, barriers of a grid.
 #pragma once
 
 #include <cstdint>
