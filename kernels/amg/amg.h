@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "kernels/amg/scaling.h"
@@ -153,6 +154,9 @@ struct AmgPart {
   std::vector<double> coefficients = {};
 };
 
+template <class Value>
+struct CycleParts;  // cycle_parts.h
+
 // Immutable but for spare vectors; thread-safe.
 class AmgHierarchy : public LinearOperator {
  public:
@@ -166,6 +170,8 @@ class AmgHierarchy : public LinearOperator {
   virtual int64_t host_bytes() const = 0;
   virtual int64_t nnz() const = 0;     // entries of all its matrices
   virtual bool symmetric() const = 0;  // M is symmetric positive definite: for CG
+  // All that a cycle reads, for those that lay it out elsewhere (amg_cuda.h).
+  virtual std::variant<const CycleParts<float>*, const CycleParts<double>*> cycle() const = 0;
 };
 
 // All that was decided from the first values, and serves others on the pattern: aggregates, guards,

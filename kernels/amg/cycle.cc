@@ -8,7 +8,9 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "kernels/amg/cycle_parts.h"
 #include "kernels/amg/cycle_rows.h"
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/make_rows.h"
@@ -23,31 +25,15 @@ class Cycle final : public AmgHierarchy {
  public:
   using Vector = Array<Value>;
 
-  struct Level {
-    int64_t n = 0;
-    Rows<Value> a, p, r;
-    SmootherKind kind = SmootherKind::kL1Jacobi;
-    Rows<Value> s, st;  // G and Gᵀ, or M and Mᵀ
-    Vector diagonal;    // of kChebyshev
-    std::vector<double> coefficients;
-    double rho = 1, omega = 1;
-    Vector left, right;  // a is left A right; empty: ones
-    NearNull near_null;
-  };
+  using Level = CycleLevel<Value>;
 
-  Cycle(std::vector<Level> levels, Vector inverse, Array<double> in, Array<double> out,
-        const AmgOptions& options, bool symmetric)
-      : levels_(std::move(levels)),
-        inverse_(std::move(inverse)),
-        in_(std::move(in)),
-        out_(std::move(out)),
-        pre_(options.pre_sweeps),
-        post_(options.post_sweeps),
-        visits_(options.cycle == CycleKind::kW ? 2 : 1),
-        symmetric_(symmetric) {}
+  explicit Cycle(CycleParts<Value> parts) : parts_(std::move(parts)) {}
 
   int64_t n() const override { return levels_.front().n; }
-  bool symmetric() const override { return symmetric_; }
+  bool symmetric() const override { return parts_.symmetric; }
+  std::variant<const CycleParts<float>*, const CycleParts<double>*> cycle() const override {
+    return &parts_;
+  }
 
   void Apply(std::span<const double> x, std::span<double> y, int threads) const override {
     auto work = Take();
@@ -349,11 +335,11 @@ class Cycle final : public AmgHierarchy {
     Smooth(level, b.t, true, false, b, threads);
   }
 
-  const std::vector<Level> levels_;
-  const Vector inverse_;  // by rows; empty: the last level is smoothed
-  const Array<double> in_, out_;
-  const int pre_, post_, visits_;
-  const bool symmetric_;
+  const CycleParts<Value> parts_;
+  const std::vector<Level>& levels_ = parts_.levels;
+  const Vector& inverse_ = parts_.inverse;
+  const Array<double>&in_ = parts_.in, &out_ = parts_.out;
+  const int pre_ = parts_.pre, post_ = parts_.post, visits_ = parts_.visits;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Work>> spare_;
 };
@@ -377,11 +363,11 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
                                                  UnitScaled a, const AmgOptions& options,
                                                  const Context& context) {
   const int threads = ResolveThreads(context.threads);
-  std::vector<typename Cycle<Value>::Level> levels;
+  std::vector<CycleLevel<Value>> levels;
   Scales above(from.front().smoother, a.symmetric);
   const Scales top = above;
   for (size_t l = 0; l < from.size(); ++l) {
-    typename Cycle<Value>::Level level;
+    CycleLevel<Value> level;
     level.n = from[l].a.n();
     level.kind = from[l].smoother.kind;
     level.rho = from[l].smoother.rho;
@@ -426,7 +412,14 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
   }
   const bool symmetric = a.symmetric && a.sign > 0 && options.pre_sweeps == options.post_sweeps;
   return std::shared_ptr<const AmgHierarchy>(std::make_shared<Cycle<Value>>(
-      std::move(levels), std::move(dense), std::move(in), std::move(out), options, symmetric));
+      CycleParts<Value>{.levels = std::move(levels),
+                        .inverse = std::move(dense),
+                        .in = std::move(in),
+                        .out = std::move(out),
+                        .pre = options.pre_sweeps,
+                        .post = options.post_sweeps,
+                        .visits = options.cycle == CycleKind::kW ? 2 : 1,
+                        .symmetric = symmetric}));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 //   if (device is a GPU) ... Cuda().plan_static_spai(gpus, a, nullptr, options, context, ...) ...
 #pragma once
 
+#include "kernels/amg/amg_cuda.h"
 #include "kernels/base/copy_ahead.h"
 #include "kernels/base/cuda_loader.h"
 #include "kernels/base/device.h"
@@ -27,6 +28,7 @@ struct CudaLibrary {
   decltype(&CudaOperator::OfDiagonal) operator_of_diagonal;
   decltype(&CudaOperator::OfFactors) operator_of_factors;
   decltype(&CudaOperator::WithValues) operator_with_values;
+  decltype(&PlaceAmgOnCuda) place_amg;
   decltype(&SolveCuda) solve;
 };
 

@@ -229,8 +229,11 @@ class DevicesEngine final : public Engine {
   }
 
   int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
-                           const SolveOptions& options) const override {
-    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, n_rhs, options);
+                           const SolveOptions& options, MForm form) const override {
+    // Seven vectors of the levels, each of which has at most 0.8 of the unknowns of the one before
+    // it, and the scaling of A's.
+    const int64_t cycle = form == MForm::kParts ? (7 * 5 + 2) * 8 * n : 0;
+    return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, n_rhs, options) + cycle;
   }
 
   Result<SolveResult> Solve(const SolveCase& c, const Context& context) const override {
@@ -280,8 +283,10 @@ class DevicesEngine final : public Engine {
     const auto* mine = dynamic_cast<const HostPreconditioner*>(operand.m);
     const auto* placed_a = dynamic_cast<const PlacedOperator*>(operand.beside);
     if (mine == nullptr || (operand.beside != nullptr && placed_a == nullptr)) return NotOurs();
-    if (mine->form() == MForm::kParts) return NoGpu();
     const CudaOperator* const beside = placed_a != nullptr ? &placed_a->op() : nullptr;
+    if (mine->form() == MForm::kParts) {
+      return AsPlaced(Cuda().place_amg(gpu, *mine->hierarchy(), context, beside));
+    }
     if (mine->is_diagonal()) {
       return AsPlaced(Cuda().operator_of_diagonal(gpu, mine->matrix().values, beside));
     }
@@ -587,9 +592,7 @@ std::vector<int> DevicesFor(const EngineTraits& engine, const Context& context) 
 
 std::string_view HostAlone(const SolveOptions& options, MForm form) {
   const std::string_view why = HostAlone(options);
-  if (!why.empty() || form == MForm::kMatrix) return why;
-  if (form == MForm::kParts) return "solves with multigrid are computed by the host alone";
-  if (ForSymmetric(options.method)) return why;
+  if (!why.empty() || form != MForm::kScaledRows || ForSymmetric(options.method)) return why;
   return "solves with an M of A with its rows scaled are computed by the host alone";
 }
 
@@ -601,7 +604,7 @@ std::string_view NotOverRanks(const SolveOptions& options, MForm form) {
     default:
       break;
   }
-  if (form == MForm::kParts) return "solves with multigrid are computed by the host alone";
+  if (form == MForm::kParts) return "several processes do not solve with multigrid of ours";
   if (form == MForm::kScaledRows) {
     return "solves with an M of A with its rows scaled are computed by the host alone";
   }

@@ -253,10 +253,12 @@ class Engine {
   }
 
   // Device bytes that a solve on a device takes at most, with what Place makes and takes for it: of
-  // n unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M, or of both factors. It needs no
-  // more than for one right-hand side; with more it solves several at once.
+  // n unknowns, `nnz_a` entries of A and `nnz_m` of an explicit M, of both factors, or of all parts
+  // (`form`: M's). It needs no more than for one right-hand side; with more it solves several at
+  // once.
   virtual int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
-                                   const SolveOptions& options) const = 0;
+                                   const SolveOptions& options,
+                                   MForm form = MForm::kMatrix) const = 0;
 
   // To be laid out on a device: A, with values, or a preconditioner.
   struct Operand {

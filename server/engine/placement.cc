@@ -110,7 +110,7 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
         absl::StrFormat("%s; a GPU pays from %g ms on", predicted, kernels::kGpuSolveWorthMs));
   }
   // With more right-hand sides it takes more where there is more.
-  const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options);
+  const int64_t bytes = engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options, form);
   std::string lost;
   Fitting fitting;
   int64_t limit = 0;
@@ -135,8 +135,8 @@ Placement EngineAdapter::PlaceSolve(const Matrix& a, int64_t nnz_m, int64_t n_rh
   return {.devices = fitting.devices,
           .fallback = has_cpu ? DeviceBit(0) : 0,
           .on_gpu = true,
-          .device_bytes =
-              std::min(engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, n_rhs, options), limit),
+          .device_bytes = std::min(
+              engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, n_rhs, options, form), limit),
           .why = devices_.size() == 1 ? ""
                  : has_cpu            ? absl::StrCat(fitting.names, ": ", predicted)
                                       : absl::StrCat(fitting.names, ": the first that is free")};

@@ -409,9 +409,9 @@ bool EngineAdapter::SolvesThere(size_t device, const Matrix& a, const kernels::P
   const kernels::MForm form = m != nullptr ? m->form() : kernels::MForm::kMatrix;
   if (!HostAlone(over_ranks, options, form).empty()) return false;
   const int64_t nnz_m = m != nullptr ? StoredEntries(m->kind(), a.n(), m->nnz()) : 0;
-  const int64_t bytes = over_ranks
-                            ? kernels::SolveRanksBytes(a.n(), a.nnz(), nnz_m, options)
-                            : engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options);
+  const int64_t bytes =
+      over_ranks ? kernels::SolveRanksBytes(a.n(), a.nnz(), nnz_m, options)
+                 : engine_.SolveDeviceBytes(a.n(), a.nnz(), nnz_m, /*n_rhs=*/1, options, form);
   return bytes <= engine_.State(static_cast<int>(device)).limit_bytes;  // the CPU's is 0
 }
 

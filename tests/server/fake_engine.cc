@@ -315,7 +315,7 @@ class FakeEngine::Face final : public kernels::Engine {
   }
 
   int64_t SolveDeviceBytes(int64_t n, int64_t, int64_t nnz_m, int64_t n_rhs,
-                           const SolveOptions& options) const override {
+                           const SolveOptions& options, MForm) const override {
     if (nnz_m > told_.most_nnz_m) told_.most_nnz_m = nnz_m;
     const bool gmres = options.method == Method::kGmres;
     // Every further right-hand side takes a byte.

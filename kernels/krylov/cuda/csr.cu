@@ -111,10 +111,10 @@ __global__ void DiagonalKernel(int64_t n, const double* __restrict__ d,
 
 template <class Value>
 Csr<Value>::Csr(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
-                const CsrTuning& usual)
+                const CsrTuning& usual, int64_t columns)
     : context_(&context), n_(pattern.n), nnz_(CountEntries(context, pattern)) {
   const cudaStream_t stream = context.stream;
-  CsrArrays a{n_, pattern.col_ptr, pattern.row_idx};
+  CsrArrays a{n_, pattern.col_ptr, pattern.row_idx, columns > 0 ? columns : n_};
   ByRows<Value> sorted;
   if (!by_rows) {
     sorted = SortByRows<Value>(context, pattern, nnz_, values);
@@ -221,7 +221,7 @@ Csr<Value>::Csr(Context& context, const PatternRef& pattern, const double* value
       CheckLaunch("PieceKernel");
     }
     if constexpr (std::is_same_v<decltype(from), const double*> && std::is_same_v<Value, double>) {
-      if (nnz_ * kEntryBytes <= context.variants.rows_bytes) {
+      if (columns == 0 && nnz_ * kEntryBytes <= context.variants.rows_bytes) {
         smem_ = SmemCsr::Make(context, a, from, nnz_);
       }
     }

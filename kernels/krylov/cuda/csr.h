@@ -41,7 +41,7 @@ struct Piece {
 };
 
 // The arrays as kernels see them. Padding of a slice has the value 0 and the row's last column, or,
-// in a row without entries, the row's number.
+// in a row without entries, the row's number, or the last column.
 template <class Value>
 struct CsrRef {
   int64_t n, slices, pieces;
@@ -69,10 +69,11 @@ class Csr {
 
   // From a canonical CSC on the device, with values; neither is kept. `by_rows`: its columns are
   // the rows of A, as for a symmetric A; otherwise entries are sorted by rows
-  // (kernels/sparse/cuda/transpose.h). Throws CudaFault::kOutOfMemory, and then holds nothing.
-  // Waits for the device.
+  // (kernels/sparse/cuda/transpose.h). `columns`: those of A, that is the
+  // elements of x, where it is not square (by rows alone); 0: it is. Throws
+  // CudaFault::kOutOfMemory, and then holds nothing. Waits for the device.
   Csr(Context& context, const PatternRef& pattern, const double* values, bool by_rows,
-      const CsrTuning& tuning = tuning::kCsr);
+      const CsrTuning& tuning = tuning::kCsr, int64_t columns = 0);
 
   // Sets new values, by columns, for the same pattern: on the context's stream, without a wait.
   void UpdateValues(const Context& context, const PatternRef& pattern, const double* values);

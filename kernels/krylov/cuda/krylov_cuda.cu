@@ -184,7 +184,8 @@ Placed CudaOperator::OfDiagonal(const std::shared_ptr<CudaDevice>& device,
 int32_t MostColumns(const CudaOperator& a, const CudaOperator* m, Method method) {
   const cuda::Operator* const with = m != nullptr ? cuda::There(*m).op.get() : nullptr;
   const bool alone =
-      method == Method::kGmres || cuda::SmemLayout(*cuda::There(a).op, with) != nullptr;
+      method == Method::kGmres || cuda::SmemLayout(*cuda::There(a).op, with) != nullptr ||
+      (with != nullptr && std::holds_alternative<std::unique_ptr<const cuda::Applied>>(*with));
   return alone ? 1 : kMostCudaColumns;
 }
 
@@ -240,3 +241,15 @@ Result<SolveResult> SolveCuda(const CudaOperator& a, const CudaOperator* m,
 }
 
 }  // namespace spaid::kernels
+
+namespace spaid::cuda {
+
+kernels::Result<std::shared_ptr<const kernels::CudaOperator>> PlaceApplied(
+    const std::shared_ptr<kernels::CudaDevice>& device, int64_t n,
+    const kernels::CudaOperator* beside, const MakeApplied& make) {
+  return kernels::Place(device, n, beside, [&](Context& context, OperatorOnDevice& made) {
+    return kernels::Parts{make(context, made.unknowns.get())};
+  });
+}
+
+}  // namespace spaid::cuda

@@ -13,6 +13,7 @@
 namespace spaid::cuda {
 namespace node_product {
 
+using product::kWritesItself;
 using product::SlotSums;
 
 inline constexpr int kWarps = kProductThreads / 32;
@@ -48,8 +49,8 @@ inline constexpr int kBlocksTogether = kColumns > 1 ? (kNode == 1 ? 4 : 1)
 
 // Adds to the sums of the rows of the node at `place`, for kColumns interleaved vectors, the
 // products of every groups-th of its blocks, from block `group` on, in this order.
-template <int kColumns, int kNode, class Ref>
-__device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* x,
+template <int kColumns, int kNode, class Ref, class X>
+__device__ void AddBlocks(const Ref& a, int32_t place, int group, const X* x,
                           double (&sums)[kNode * kColumns]) {
   using Value = typename Ref::ValueType;
   constexpr int kSquare = kNode * kNode;
@@ -68,7 +69,7 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const double* 
       }
 #pragma unroll
       for (int c = 0; c < kNode; ++c) {
-        const double* const from = x + (int64_t{block.column} * kNode + c) * kColumns;
+        const X* const from = x + (int64_t{block.column} * kNode + c) * kColumns;
         if constexpr (kColumns == 1) {
           xs[u][c] = block.in ? __ldg(from) : 0.0;
         } else {
@@ -121,9 +122,8 @@ using EpilogueSums =
 // The product of a thread's nodes, or, where warps share blocks, of its part of them; in the end a
 // thread adds up rows of the block's nodes, slot by slot. Where `runs` is false, nothing is done
 // for the thread's column.
-template <int kColumns, int kNode, class Ref, class Epilogue>
-__device__ void Multiply(const Ref& a, const double* x, double* y, bool runs,
-                         const Epilogue& epilogue) {
+template <int kColumns, int kNode, class Ref, class X, class Epilogue>
+__device__ void Multiply(const Ref& a, const X* x, X* y, bool runs, const Epilogue& epilogue) {
   __shared__ double partial[kWarps][kNode * kColumns][33];
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   const int slice = warp / a.groups, group = warp % a.groups;
@@ -140,7 +140,7 @@ __device__ void Multiply(const Ref& a, const double* x, double* y, bool runs,
     if (kColumns == 1 && kNode == 1 && a.groups == 1) {
       if (place < a.nodes) {
         const int64_t i = a.NodeAt(place);
-        y[i] = own[0];
+        if constexpr (!kWritesItself<Epilogue>) y[i] = static_cast<X>(own[0]);
         sums.Row(epilogue, i, own[0], 0);
       }
       continue;
@@ -158,7 +158,7 @@ __device__ void Multiply(const Ref& a, const double* x, double* y, bool runs,
           sum += partial[of / 32 * a.groups + g][e * kColumns + column][of % 32];
         }
         const int64_t at = (a.NodeAt(begin + of) * kNode + e) * kColumns + column;
-        y[at] = sum;
+        if constexpr (!kWritesItself<Epilogue>) y[at] = static_cast<X>(sum);
         sums.Row(epilogue, at, sum, slot);
       }
     }
@@ -173,24 +173,24 @@ inline constexpr int kNodeBlocks = kColumns == 1 ? kNodeResident
                                    : kNode == 1  ? 4
                                                  : 2;
 
-template <int kColumns, int kNode, class Ref, class Epilogue>
+template <int kColumns, int kNode, class Ref, class X, class Epilogue>
 __global__ void __launch_bounds__(kProductThreads, (kNodeBlocks<kColumns, kNode>))
-    NodeKernel(__grid_constant__ const Ref a, const double* __restrict__ x, double* __restrict__ y,
+    NodeKernel(__grid_constant__ const Ref a, const X* __restrict__ x, X* __restrict__ y,
                Epilogue epilogue) {
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
   Multiply<kColumns, kNode>(a, x, y, runs, epilogue);
 }
 
-template <int kColumns, int kNode, class Ref, class Epilogue>
-void LaunchNodes(const Branch& branch, int blocks, const Ref& a, const double* x, double* y,
+template <int kColumns, int kNode, class Ref, class X, class Epilogue>
+void LaunchNodes(const Branch& branch, int blocks, const Ref& a, const X* x, X* y,
                  const Epilogue& epilogue) {
-  Launch(branch, &NodeKernel<kColumns, kNode, Ref, Epilogue>, blocks, 1, kProductThreads, 0, a, x,
-         y, epilogue);
+  Launch(branch, &NodeKernel<kColumns, kNode, Ref, X, Epilogue>, blocks, 1, kProductThreads, 0, a,
+         x, y, epilogue);
 }
 
-template <int kColumns, class Ref, class Epilogue>
-void LaunchDia(const Branch& branch, int node, int blocks, const Ref& a, const double* x, double* y,
+template <int kColumns, class Ref, class X, class Epilogue>
+void LaunchDia(const Branch& branch, int node, int blocks, const Ref& a, const X* x, X* y,
                const Epilogue& epilogue) {
   static_assert(kMaxNode == 3);
   if (node == 1) LaunchNodes<kColumns, 1>(branch, blocks, a, x, y, epilogue);
@@ -201,8 +201,8 @@ void LaunchDia(const Branch& branch, int node, int blocks, const Ref& a, const d
 }  // namespace node_product
 
 // As LaunchProduct of product.h, with the same promises.
-template <int kColumns = 1, class Value, class Epilogue>
-void LaunchProduct(const Branch& branch, const Dia<Value>& a, const double* x, double* y,
+template <int kColumns = 1, class Value, class X, class Epilogue>
+void LaunchProduct(const Branch& branch, const Dia<Value>& a, const X* x, X* y,
                    const Epilogue& epilogue) {
   using namespace node_product;
   if (a.is_half()) {
@@ -212,8 +212,8 @@ void LaunchProduct(const Branch& branch, const Dia<Value>& a, const double* x, d
   }
 }
 
-template <int kColumns = 1, class Value, class Epilogue>
-void LaunchProduct(const Branch& branch, const Bsr<Value>& a, const double* x, double* y,
+template <int kColumns = 1, class Value, class X, class Epilogue>
+void LaunchProduct(const Branch& branch, const Bsr<Value>& a, const X* x, X* y,
                    const Epilogue& epilogue) {
   using namespace node_product;
   if (a.node() == 2) LaunchNodes<kColumns, 2>(branch, a.blocks(), a.ref(), x, y, epilogue);

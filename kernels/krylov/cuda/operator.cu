@@ -13,6 +13,8 @@ namespace {
 template <class T>
 inline constexpr bool kIsDiagonal = std::is_same_v<std::decay_t<T>, Diagonal>;
 template <class T>
+inline constexpr bool kIsApplied = std::is_same_v<std::decay_t<T>, std::unique_ptr<const Applied>>;
+template <class T>
 inline constexpr bool kIsDia =
     std::is_same_v<std::decay_t<T>, Dia<double>> || std::is_same_v<std::decay_t<T>, Dia<float>>;
 
@@ -42,7 +44,7 @@ void UpdateOperator(Context& context, const Matrix& matrix, Operator& op) {
   const double* const values = matrix.values.get();
   const bool updated = std::visit(
       [&](auto& own) -> bool {
-        if constexpr (!kIsDiagonal<decltype(own)>) {
+        if constexpr (!kIsDiagonal<decltype(own)> && !kIsApplied<decltype(own)>) {
           if (own.n() == matrix.n && own.nnz() == matrix.nnz) {
             if constexpr (kIsDia<decltype(own)>) {
               return own.UpdateValues(context, pattern, values);
@@ -65,6 +67,8 @@ int64_t SizeOf(const Operator& op) {
       [](const auto& own) {
         if constexpr (kIsDiagonal<decltype(own)>) {
           return own.values.size();
+        } else if constexpr (kIsApplied<decltype(own)>) {
+          return own->n();
         } else {
           return own.n();
         }
@@ -77,6 +81,8 @@ int64_t BytesPerProduct(const Operator& op) {
       [](const auto& own) {
         if constexpr (kIsDiagonal<decltype(own)>) {
           return 3 * own.values.size() * static_cast<int64_t>(sizeof(double));
+        } else if constexpr (kIsApplied<decltype(own)>) {
+          return own->bytes_per_product();
         } else {
           return own.bytes_per_product();
         }
@@ -96,6 +102,8 @@ void Product(const Context& context, const Operator& op, const double* x, double
       [&](const auto& own) {
         if constexpr (kIsDiagonal<decltype(own)>) {
           throw Failure(CudaFault::kError, "a product with sums by a diagonal");
+        } else if constexpr (kIsApplied<decltype(own)>) {
+          Product(context, *own, x, y, end);
         } else {
           Product(Branch{context.stream}, own, x, y, end);
         }

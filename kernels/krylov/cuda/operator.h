@@ -1,11 +1,13 @@
 // Operators of the Krylov methods on a device: a matrix laid out by diagonals, by blocks or by
-// rows, its values stored in fp64 or fp32, or a diagonal.
+// rows, its values stored in fp64 or fp32; a diagonal; or what is applied by several launches.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <variant>
 
 #include "kernels/base/cuda/context.h"
+#include "kernels/krylov/cuda/applied.h"
 #include "kernels/krylov/cuda/bsr.h"
 #include "kernels/krylov/cuda/csr.h"
 #include "kernels/krylov/cuda/dia.h"
@@ -19,7 +21,7 @@ struct Diagonal {
 };
 
 using Operator = std::variant<Csr<double>, Csr<float>, Dia<double>, Dia<float>, Bsr<double>,
-                              Bsr<float>, Diagonal>;
+                              Bsr<float>, Diagonal, std::unique_ptr<const Applied>>;
 
 // Lays out a canonical CSC on the device, whose columns are A's columns, rows or both (`order`): by
 // diagonals where that moves fewer bytes (class Dia), by blocks where nodes have full ones (class
@@ -27,9 +29,10 @@ using Operator = std::variant<Csr<double>, Csr<float>, Dia<double>, Dia<float>, 
 Operator MakeOperator(Context& context, const PatternRef& pattern, const double* values,
                       Order order, bool fp32);
 // Gives the operator the values of `matrix`, by columns, which has its pattern. Throws
-// CudaFault::kPlanMismatch where the size or number of entries differs, and for a diagonal. Where
-// the operator held half of a symmetric matrix and the values no longer are symmetric, it is laid
-// out anew; where there is no memory for that (CudaFault::kOutOfMemory), its values are invalid.
+// CudaFault::kPlanMismatch where the size or number of entries differs, and for what is no matrix.
+// Where the operator held half of a symmetric matrix and the values no longer are symmetric, it is
+// laid out anew; where there is no memory for that (CudaFault::kOutOfMemory), its values are
+// invalid.
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 
 int64_t SizeOf(const Operator& op);           // n

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "kernels/krylov/cuda/operator.h"
@@ -26,5 +27,15 @@ struct OperatorOnDevice : kernels::CudaOperator {
 inline const OperatorOnDevice& There(const kernels::CudaOperator& op) {
   return static_cast<const OperatorOnDevice&>(op);
 }
+
+// Makes what is no matrix, of n unknowns in an order (null: their own), on a device.
+using MakeApplied =
+    std::function<std::unique_ptr<const Applied>(Context& context, const UnknownOrder* order)>;
+
+// Places it beside A; holds the device's lock meanwhile. Errors: those of CudaDevice::Failed, and
+// what `make` refuses.
+kernels::Result<std::shared_ptr<const kernels::CudaOperator>> PlaceApplied(
+    const std::shared_ptr<kernels::CudaDevice>& device, int64_t n,
+    const kernels::CudaOperator* beside, const MakeApplied& make);
 
 }  // namespace spaid::cuda

@@ -9,7 +9,8 @@
 //     // all columns: the whole launch does nothing, Finish is not called. The data that it reads
 //     // must not change during the launch.
 //     __device__ bool Skip() const;
-//     // Called once for every element of y, by one thread, after y[at] = y_at was written.
+//     // Called once for every element of y, by one thread, after y[at] = y_at was written, or in
+//     // place of that, where there is a type Epilogue::WritesItself.
 //     __device__ void Row(int64_t at, double y_at, double (&sums)[kSums]);
 //     // Called once by all kProductThreads threads of every block, in the end, each with the sums
 //     of
@@ -31,6 +32,11 @@ namespace spaid::cuda {
 
 namespace product {
 
+template <class Epilogue>
+inline constexpr bool kWritesItself = requires {
+  typename Epilogue::WritesItself;
+};
+
 inline constexpr int kWarps = kProductThreads / 32;
 
 // Entries of a lane in a chunk of SliceLoop; 0: plain.
@@ -51,14 +57,14 @@ template <int kColumns>
 inline constexpr int kTogether = kColumns <= 2 ? 8 : 4;
 
 // Loads an element of x; in a persistent kernel x may have been written in the same launch.
-template <bool kPersistent>
-__device__ double LoadX(const double* at) {
+template <bool kPersistent, class X>
+__device__ double LoadX(const X* at) {
   return kPersistent ? *at : __ldg(at);
 }
 
 // Σ values[32 k] x[cols[32 k]] over k < count.
-template <bool kStream, bool kPersistent, class Value>
-__device__ double LaneDot(const int32_t* cols, const Value* values, int count, const double* x) {
+template <bool kStream, bool kPersistent, class Value, class X>
+__device__ double LaneDot(const int32_t* cols, const Value* values, int count, const X* x) {
   constexpr int kEach = kTogether<1>;
   double sum = 0;
   for (int k = 0; k < count; k += kEach) {
@@ -131,8 +137,8 @@ __device__ double* Tile() {
 
 // dots[slot] = Σ values[l + 32 k] x[cols[l + 32 k]] over k < count(l), for the slot's lane l and
 // the thread's column.
-template <int kColumns, bool kStream, bool kPersistent, class Value, class Count>
-__device__ void Dot(const int32_t* cols, const Value* values, const Count& count, const double* x,
+template <int kColumns, bool kStream, bool kPersistent, class Value, class Count, class X>
+__device__ void Dot(const int32_t* cols, const Value* values, const Count& count, const X* x,
                     double (&dots)[kColumns]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if constexpr (kColumns == 1) {
@@ -248,9 +254,8 @@ struct Chunk {
 
 // Sums the slices for one column, a thread a row, loading the next chunk while one is summed, in
 // the order of LaneDot. Calls give(row, sum) for every row of a slice.
-template <int kEach, class Value, class Give>
-__device__ void SumSlicesAhead(const CsrRef<Value>& a, const double* x, Turns turns,
-                               const Give& give) {
+template <int kEach, class Value, class X, class Give>
+__device__ void SumSlicesAhead(const CsrRef<Value>& a, const X* x, Turns turns, const Give& give) {
   const int lane = static_cast<int>(threadIdx.x) % 32, slices = static_cast<int>(a.slices);
   const int32_t* const cols = a.cols + lane;
   const Value* const values = a.values + lane;
@@ -296,8 +301,8 @@ __device__ void SumSlicesAhead(const CsrRef<Value>& a, const double* x, Turns tu
 
 // Sums the rows that are stored apart, a warp a piece. Calls give(row, sum, slot) for rows of one
 // piece.
-template <int kColumns, bool kStream, bool kPersistent, class Value, class Give>
-__device__ void SumPieces(const CsrRef<Value>& a, const double* x, int blocks, const Give& give) {
+template <int kColumns, bool kStream, bool kPersistent, class Value, class X, class Give>
+__device__ void SumPieces(const CsrRef<Value>& a, const X* x, int blocks, const Give& give) {
   const bool is_first = LaneOf<kColumns>(0) == 0;  // the first of the column's lanes
   const int64_t warp = threadIdx.x / 32;
   Piece ahead{};  // loaded while the one before is summed
@@ -358,8 +363,9 @@ __device__ void AddPieces(const CsrRef<Value>& a, int blocks, const Give& give) 
 }
 
 // Sums the slices, chunk after chunk. Calls give(row, sum, slot) for every row of a slice.
-template <int kColumns, int kThreadsARow, bool kStream, bool kPersistent, class Value, class Give>
-__device__ void SumSlices(const CsrRef<Value>& a, const double* x, Turns turns, const Give& give) {
+template <int kColumns, int kThreadsARow, bool kStream, bool kPersistent, class Value, class X,
+          class Give>
+__device__ void SumSlices(const CsrRef<Value>& a, const X* x, Turns turns, const Give& give) {
   constexpr int kRows = 32 / kThreadsARow;
   // The next slice's header is loaded while one is summed.
   Slice slice{};
@@ -394,14 +400,15 @@ __device__ void SumSlices(const CsrRef<Value>& a, const double* x, Turns turns, 
 // y = A x by `blocks` blocks of the grid; called by all of its threads, kProductThreads a block,
 // which all call epilogue.Finish. Where `runs` is false, nothing is done for the thread's column.
 // sum_rows(give) calls give(row, sum, slot) for the block's rows that are not stored apart.
-template <int kColumns, bool kStream, bool kPersistent, class Value, class Epilogue, class SumRows>
-__device__ void MultiplyBy(const CsrRef<Value>& a, const double* x, double* y, bool runs,
-                           int blocks, const Epilogue& epilogue, const SumRows& sum_rows) {
+template <int kColumns, bool kStream, bool kPersistent, class Value, class X, class Epilogue,
+          class SumRows>
+__device__ void MultiplyBy(const CsrRef<Value>& a, const X* x, X* y, bool runs, int blocks,
+                           const Epilogue& epilogue, const SumRows& sum_rows) {
   const int column = Column<kColumns>();
   SlotSums<kColumns, Epilogue::kSums> sums;
   const auto give = [&](int64_t row, double sum, int slot) {
     if (kColumns > 1 && !runs) return;
-    y[row * kColumns + column] = sum;
+    if constexpr (!kWritesItself<Epilogue>) y[row * kColumns + column] = static_cast<X>(sum);
     sums.Row(epilogue, row * kColumns + column, sum, slot);
   };
   if (static_cast<int>(blockIdx.x) < blocks) {
@@ -415,8 +422,8 @@ __device__ void MultiplyBy(const CsrRef<Value>& a, const double* x, double* y, b
 
 // The same by slices.
 template <int kColumns, int kThreadsARow, bool kStream, bool kPersistent,
-          SliceLoop kLoop = SliceLoop::kPlain, class Value, class Epilogue>
-__device__ void Multiply(const CsrRef<Value>& a, const double* x, double* y, bool runs, int blocks,
+          SliceLoop kLoop = SliceLoop::kPlain, class Value, class X, class Epilogue>
+__device__ void Multiply(const CsrRef<Value>& a, const X* x, X* y, bool runs, int blocks,
                          const Epilogue& epilogue) {
   MultiplyBy<kColumns, kStream, kPersistent>(
       a, x, y, runs, blocks, epilogue, [&](const auto& give) {
@@ -431,20 +438,19 @@ __device__ void Multiply(const CsrRef<Value>& a, const double* x, double* y, boo
       });
 }
 
-template <int kColumns, int kThreadsARow, bool kStream, SliceLoop kLoop, class Value,
+template <int kColumns, int kThreadsARow, bool kStream, SliceLoop kLoop, class Value, class X,
           class Epilogue>
 __global__ void __launch_bounds__(kProductThreads, kResident<kColumns, kLoop>)
-    ProductKernel(CsrRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
-                  Epilogue epilogue) {
+    ProductKernel(CsrRef<Value> a, const X* __restrict__ x, X* __restrict__ y, Epilogue epilogue) {
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
   Multiply<kColumns, kThreadsARow, kStream, false, kLoop>(a, x, y, runs,
                                                           static_cast<int>(gridDim.x), epilogue);
 }
 
-template <int kColumns, class Value, class Epilogue>
+template <int kColumns, class Value, class X, class Epilogue>
 __global__ void __launch_bounds__(kProductThreads, kTileResident<kColumns>)
-    TileProductKernel(CsrRef<Value> a, const double* __restrict__ x, double* __restrict__ y,
+    TileProductKernel(CsrRef<Value> a, const X* __restrict__ x, X* __restrict__ y,
                       Epilogue epilogue) {
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
@@ -456,17 +462,18 @@ __global__ void __launch_bounds__(kProductThreads, kTileResident<kColumns>)
 
 }  // namespace product
 
-// y = A x on the branch's stream; x and y have n rows of kColumns elements on the device; nothing,
+// y = A x on the branch's stream; x and y, of doubles, or, where there is one column, of floats,
+// have n rows of kColumns elements on the device; nothing,
 // nor the epilogue, may write x meanwhile. Uses at most kProductMaxBlocks blocks of kProductThreads
 // threads, the same number for every epilogue; which thread gets which rows is fixed, so that all
 // sums are the same bits in every launch, and a column's for every kColumns: 1, 2 or 4. One launch
 // of the same matrix at a time.
-template <int kColumns = 1, class Value, class Epilogue>
-void LaunchProduct(const Branch& branch, const Csr<Value>& rows, const double* x, double* y,
+template <int kColumns = 1, class Value, class X, class Epilogue>
+void LaunchProduct(const Branch& branch, const Csr<Value>& rows, const X* x, X* y,
                    const Epilogue& epilogue) {
   using namespace product;
   if (rows.in_tiles()) {
-    const auto kernel = &TileProductKernel<kColumns, Value, Epilogue>;
+    const auto kernel = &TileProductKernel<kColumns, Value, X, Epilogue>;
     constexpr int kUsual = 48 << 10;
     if constexpr (kTileBytes < kColumns >> kUsual) {
       AllowSharedMemory(rows.context(), kernel, kTileBytes<kColumns>);
@@ -475,19 +482,19 @@ void LaunchProduct(const Branch& branch, const Csr<Value>& rows, const double* x
            y, epilogue);
     return;
   }
-  using Kernel = void (*)(CsrRef<Value>, const double*, double*, Epilogue);
+  using Kernel = void (*)(CsrRef<Value>, const X*, X*, Epilogue);
   const auto kernel_of = [&]() -> Kernel {
     constexpr SliceLoop kPlain = SliceLoop::kPlain;
     if (rows.threads_a_row() > 1) {
-      return &ProductKernel<kColumns, kManyThreads, false, kPlain, Value, Epilogue>;
+      return &ProductKernel<kColumns, kManyThreads, false, kPlain, Value, X, Epilogue>;
     }
-    if (!rows.streams()) return &ProductKernel<kColumns, 1, false, kPlain, Value, Epilogue>;
+    if (!rows.streams()) return &ProductKernel<kColumns, 1, false, kPlain, Value, X, Epilogue>;
     if constexpr (kColumns > 1) {
-      return &ProductKernel<kColumns, 1, true, kPlain, Value, Epilogue>;
+      return &ProductKernel<kColumns, 1, true, kPlain, Value, X, Epilogue>;
     } else {
       return rows.loop() == SliceLoop::kLongChunks
-                 ? &ProductKernel<1, 1, true, SliceLoop::kLongChunks, Value, Epilogue>
-                 : &ProductKernel<1, 1, true, SliceLoop::kShortChunks, Value, Epilogue>;
+                 ? &ProductKernel<1, 1, true, SliceLoop::kLongChunks, Value, X, Epilogue>
+                 : &ProductKernel<1, 1, true, SliceLoop::kShortChunks, Value, X, Epilogue>;
     }
   };
   Launch(branch, kernel_of(), rows.blocks(), 1, kProductThreads, 0, rows.ref(), x, y, epilogue);

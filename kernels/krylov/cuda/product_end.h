@@ -78,6 +78,10 @@ using AnyProductEnd = std::variant<ProductEnd<1, 0>, ProductEnd<1, 1>, ProductEn
 void Product(const Context& context, const Operator& op, const double* x, double* y,
              const AnyProductEnd& end);
 
+// The same of what is no matrix, of one column.
+void Product(const Context& context, const Applied& a, const double* x, double* y,
+             const AnyProductEnd& end);
+
 // LaunchProduct (product.h, node_product.h), compiled once for each layout.
 void Product(const Branch& branch, const Csr<double>& a, const double* x, double* y,
              const AnyProductEnd& end);

@@ -111,7 +111,8 @@ __global__ void __launch_bounds__(kThreads)
           const int at = 32 * (some + part) + lane, r = at / kWidth, k = first * t + at % kWidth;
           const int64_t its_begin = __shfl_sync(~0u, begin, r);
           const int32_t its_length = __shfl_sync(~0u, length, r);
-          column[part] = static_cast<int32_t>(__shfl_sync(~0u, row, r));
+          column[part] =
+              static_cast<int32_t>(min(int64_t{__shfl_sync(~0u, row, r)}, a.columns - 1));
           value[part] = 0;
           if (its_length > 0 && k < t * slice.steps) {
             column[part] = a.cols[its_begin + min(k, its_length - 1)];

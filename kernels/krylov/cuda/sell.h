@@ -23,6 +23,7 @@ struct CsrArrays {
   int64_t n;
   const int64_t* row_ptr;
   const int32_t* cols;
+  int64_t columns = n;
   __device__ int64_t Length(int64_t i) const { return row_ptr[i + 1] - row_ptr[i]; }
 };
 
@@ -45,8 +46,8 @@ int64_t CutSlices(Context& context, const CsrArrays& a, const int32_t* order, in
                   const Buffer<int32_t>& apart);
 
 // Fills the columns of all slices: padding repeats the row's last column, or, in an empty row, has
-// the row's number. Where `from` is not null, the values of A's entries too; those of padding are
-// 0.
+// the row's number, or the last column where there are not so many. Where `from` is not null, the
+// values of A's entries too; those of padding are 0.
 template <class From, class Value>
 void FillSlices(const Context& context, const CsrArrays& a, const From* from, const int32_t* order,
                 int threads_a_row, const Buffer<Slice>& slices, const Buffer<int32_t>& cols,

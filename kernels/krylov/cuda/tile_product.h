@@ -60,8 +60,8 @@ struct TileEntries {
 };
 
 // Writes products[kTileStride v + place] for every column v.
-template <int kColumns, bool kLate, class Value>
-__device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const double* x,
+template <int kColumns, bool kLate, class Value, class X>
+__device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const X* x,
                              double* products) {
   constexpr int kTogether = kColumns == 1 ? kTileEach : kColumns == 2 ? 4 : 2;
   double* const own = products + threadIdx.x % 32;
@@ -74,7 +74,7 @@ __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const dou
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
       const bool in = entries.In(some + u);
-      const double* const from = x + int64_t{entries.col[some + u]} * kColumns;
+      const X* const from = x + int64_t{entries.col[some + u]} * kColumns;
       if constexpr (kColumns == 1) {
         xs[u][0] = in ? __ldg(from) : 0.0;
       } else {
@@ -121,8 +121,8 @@ __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const dou
 
 // Sums the tiles, by all warps of `blocks` blocks. Calls give(row, sum, slot) for every row that is
 // not stored apart.
-template <int kColumns, class Value, class Give>
-__device__ void SumTiles(const CsrRef<Value>& a, const double* x, int blocks, const Give& give) {
+template <int kColumns, class Value, class X, class Give>
+__device__ void SumTiles(const CsrRef<Value>& a, const X* x, int blocks, const Give& give) {
   extern __shared__ double tile_products[];
   constexpr int kOfBlock = kProductThreads / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;

@@ -424,11 +424,14 @@ TEST(SolvePlacementTest, TheResponseSaysWhy) {
   EXPECT_EQ(why(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
   EXPECT_EQ(why(kernels::Method::kMinres), "cpu: MINRES is computed by the host alone");
   EXPECT_EQ(why(kernels::Method::kIdr), "cpu: IDR is computed by the host alone");
-  const auto scaled = [&](kernels::Method method) {
-    return bench.adapter
-        .PlaceSolve(*large.value, 0, 1, {.method = method}, 500, kernels::MForm::kScaledRows)
-        .why;
+  const auto with = [&](kernels::Method method, kernels::MForm form) {
+    return bench.adapter.PlaceSolve(*large.value, 0, 1, {.method = method}, 500, form).why;
   };
+  const auto scaled = [&](kernels::Method method) {
+    return with(method, kernels::MForm::kScaledRows);
+  };
+  EXPECT_EQ(with(kernels::Method::kBicgstab, kernels::MForm::kParts),
+            "gpu:0: predicted at 500 ms on the CPU");
   EXPECT_EQ(scaled(kernels::Method::kCg), "gpu:0: predicted at 500 ms on the CPU");
   EXPECT_EQ(scaled(kernels::Method::kBicgstab),
             "cpu: solves with an M of A with its rows scaled are computed by the host alone");

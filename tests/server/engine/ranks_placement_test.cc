@@ -52,7 +52,7 @@ TEST(RanksPlacementTest, AloneTheyDoAllThatTheyCan) {
   EXPECT_EQ(why({.method = kernels::Method::kMinres}),
             "cpu: several processes solve by CG, BiCGSTAB and GMRES alone");
   EXPECT_EQ(why({.method = kernels::Method::kCg}, kernels::MForm::kParts),
-            "cpu: solves with multigrid are computed by the host alone");
+            "cpu: several processes do not solve with multigrid of ours");
   EXPECT_EQ(why({.method = kernels::Method::kBicgstab}, kernels::MForm::kScaledRows),
             "cpu: solves with an M of A with its rows scaled are computed by the host alone");
   EXPECT_EQ(why({.method = kernels::Method::kCg, .m_storage = kernels::Storage::kFp32}),

@@ -1,0 +1,85 @@
+// Multigrid by the engine on a CUDA device: built by its host, M placed there for solves.
+#include <cmath>
+#include <cstdlib>
+
+#include "kernels/bench/problems.h"
+#include "kernels/gallery/gallery.h"
+#include "tests/kernels/engine/gpu_helpers.h"
+#include "tests/oracle/gallery.h"
+
+namespace spaid::kernels::engine_test {
+namespace {
+
+using GpuAmgEngine = GpuEngine;
+
+TEST_F(GpuAmgEngine, SolvesThereWhatTheHostBuilt) {
+  struct Case {
+    const char* name;
+    CscMatrix a;
+    bool symmetric;
+    int block = 0;
+  };
+  const Case cases[] = {
+      {"P7_24", oracle::From(gallery::ConvectionDiffusion3d(24, 0)), true},
+      {"convdiff_24", oracle::From(gallery::ConvectionDiffusion3d(24, 20)), false},
+      {"elasticity_9", oracle::From(gallery::Elasticity3d(9, gallery::Rounding::kBenchmarks)), true,
+       3},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    PreconditionerSpec spec = Spec(EngineKind::kAmg);
+    spec.amg.block_size = c.block;
+    const BuildResult built = MustBuild(*engine_, spec, c.a, {.device = kGpu});
+    ASSERT_NE(built.preconditioner, nullptr);
+    const Preconditioner& m = *built.preconditioner;
+    const auto a_there = engine_->Place(c.a, {.device = kGpu});
+    ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+    const Vector b = SmoothRhs(c.a);
+    for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
+      if (!c.symmetric && method == Method::kCg) continue;
+      SCOPED_TRACE(static_cast<int>(method));
+      EXPECT_TRUE(HostAlone({.method = method}, m.form()).empty());
+      const SolveOptions options{.method = method, .rtol = 1e-9};
+      const auto cpu = engine_->Solve(c.a, &m, b, {}, options, {.device = kCpu});
+      const SolveResult gpu = MustSolveThere(*engine_, c.a, **a_there, m, b, options);
+      ASSERT_TRUE(cpu.ok() && !gpu.rhs.empty());
+      EXPECT_EQ(gpu.rhs[0].outcome, Outcome::kConverged) << gpu.rhs[0].detail;
+      EXPECT_LE(TrueRelative(c.a, gpu.x, b), 1.0001e-9);
+      EXPECT_LE(std::abs(gpu.rhs[0].iterations - cpu->rhs[0].iterations), 1);
+    }
+    const auto m_there = engine_->Place(m, Storage::kFp64, {.device = kGpu}, &**a_there);
+    ASSERT_TRUE(m_there.ok()) << m_there.status().message();
+    EXPECT_LE((*a_there)->device_bytes() + (*m_there)->device_bytes(),
+              engine_->SolveDeviceBytes(c.a.n_cols, c.a.nnz(), m.nnz(), 1, {.method = Method::kCg},
+                                        MForm::kParts));
+  }
+}
+
+TEST_F(GpuAmgEngine, MinresAndIdrAreTheHosts) {
+  EXPECT_FALSE(HostAlone({.method = Method::kMinres}, MForm::kParts).empty());
+  EXPECT_FALSE(HostAlone({.method = Method::kIdr}, MForm::kParts).empty());
+}
+
+TEST_F(GpuAmgEngine, ASolveStopsBetweenIterations) {
+  const CscMatrix a = oracle::From(gallery::ConvectionDiffusion3d(48, 0));
+  const BuildResult built = MustBuild(*engine_, Spec(EngineKind::kAmg), a, {.device = kGpu});
+  const auto a_there = engine_->Place(a, {.device = kGpu});
+  ASSERT_TRUE(a_there.ok());
+  struct StopAtFirst : ProgressSink {
+    StopSource source;
+    void OnProgress(Stage, int64_t, int64_t) override {}
+    void OnResidual(const ResidualPoint&) override { source.Request(StopReason::kCancelled); }
+  } stop;
+  Context context{.device = kGpu};
+  context.stop = stop.source.token();
+  context.progress = &stop;
+  const SolveResult solved =
+      MustSolveThere(*engine_, a, **a_there, *built.preconditioner, SmoothRhs(a),
+                     {.method = Method::kCg, .rtol = 1e-300, .max_iterations = 100000}, context);
+  ASSERT_FALSE(solved.rhs.empty());
+  EXPECT_EQ(solved.rhs[0].outcome, Outcome::kCancelled);
+  EXPECT_LE(solved.rhs[0].iterations, 60);
+}
+
+}  // namespace
+}  // namespace spaid::kernels::engine_test
