@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "client/cpp/affinity.h"
 #include "client/cpp/errors.h"
 
 namespace spaid::internal {
@@ -62,6 +63,15 @@ void Call::ReportTransfer(Stage stage, int64_t done, int64_t total) const {
   progress.done = done;
   progress.total = total;
   options_->on_progress(progress);
+}
+
+std::optional<Error> Call::CheckAffinity() const {
+  const std::string& affinity = options_->affinity;
+  if (affinity.empty() || IsAffinity(affinity)) return std::nullopt;
+  return MakeError(Code::kInvalidArgument, kBadOption,
+                   "affinity is '" + affinity +
+                       "'; it is 8 lower-case hex digits, those of AffinityOf, or empty",
+                   "affinity");
 }
 
 Expected<v1::JobLimits> Call::Limits() const {

@@ -26,6 +26,8 @@ class Call {
   void Report(const Progress& progress) const;
   void ReportTransfer(Stage stage, int64_t done, int64_t total) const;
 
+  // Returns BAD_OPTION unless CallOptions::affinity is empty or one.
+  std::optional<Error> CheckAffinity() const;
   // Returns max_queue and max_run; INVALID_ARGUMENT/BAD_OPTION if one is not positive.
   Expected<v1::JobLimits> Limits() const;
 

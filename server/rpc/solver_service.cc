@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "server/base/ids.h"
+#include "server/base/affinity.h"
 #include "server/engine/resolved_build.h"
 #include "server/rpc/array_receiver.h"
 #include "server/rpc/chunk_source.h"
@@ -165,7 +165,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
         .stop = stop()};
     std::shared_ptr<JobPromise> promise;
     if (kept_header_) {
-      request.job_name = "jobs/" + RandomId();
+      request.job_name = NewHandle("jobs/", AffinityOf(matrix_->handle));
       ASSIGN_OR_RETURN(promise,
                        backend_->kept_jobs()->KeepSolve({.tenant = tenant(),
                                                          .name = request.job_name,

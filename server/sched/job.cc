@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/ids.h"
+#include "server/base/affinity.h"
 #include "server/base/status.h"
 
 namespace spaid::server {
@@ -164,7 +164,8 @@ std::shared_ptr<Job> Job::Create(JobDescription description, JobLimits limits, c
 }
 
 Job::Job(JobDescription description, JobLimits limits, const Clock& clock)
-    : name_(description.name.empty() ? "jobs/" + RandomId() : description.name),
+    : name_(description.name.empty() ? NewHandle("jobs/", AffinityOf(description.matrix))
+                                     : description.name),
       description_(std::move(description)),
       limits_(limits),
       clock_(clock),

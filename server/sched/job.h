@@ -140,7 +140,8 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<Priority> priority = {};  // this waiter's; none: the description's
   };
 
-  // Makes a job in state QUEUED with a fresh name ("jobs/…"). `clock` outlives the job.
+  // Makes a job in state QUEUED with a fresh name ("jobs/…", with the affinity of its matrix).
+  // `clock` outlives the job.
   static std::shared_ptr<Job> Create(JobDescription description, JobLimits limits,
                                      const Clock& clock);
 

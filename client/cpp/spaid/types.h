@@ -540,6 +540,9 @@ struct CallOptions {
   bool detach = false;                                    // the job survives a dropped call
   // Send ClientOptions::admin_token, if one is set, in place of `token`.
   bool as_administrator = false;
+  // Go where the handles with this AffinityOf are, in place of where the arrays or the handle of
+  // the call lead: for things that a later call names together. Empty: by those.
+  std::string affinity = {};
 };
 
 // Time steps: read where SolveOptions::preconditioner is set, refused elsewhere unless it is kKeep.

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, Union
 
 from spaid._calls import Stream, Unary
 from spaid._local import LocalLink, StagePool
+from spaid._replicas import Replicas, affinity_of
 from spaid._retry import Repeat, lost_in_mid_call, next_delay
 from spaid.errors import Code, SpaidError, bad
 
@@ -59,6 +60,9 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.address:
             raise bad('BAD_OPTION', 'address', 'is empty; give HOST:PORT')
+        if '' in self.addresses or len(set(self.addresses)) < len(self.addresses):
+            raise bad('BAD_OPTION', 'address', f"is '{self.address}'; give HOST:PORT, or several of them, each once, "
+                      'with commas and nothing else between them')
         if self.max_attempts < 1:
             raise bad('BAD_OPTION', 'max_attempts', f'is {self.max_attempts}; at least 1 is needed')
         if not 8 <= self.chunk_bytes <= MAX_CHUNK_BYTES:
@@ -80,6 +84,10 @@ class Settings:
                    token if token is not None else env('SPAID_TOKEN', ''),
                    local_socket=local_socket if local_socket is not None else env('SPAID_LOCAL_SOCKET', ''),
                    **others)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(self.address.split(','))
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -115,6 +123,7 @@ class Core:
         self.settings = settings
         self.link = LocalLink(settings.local_socket, settings.token)
         self.pool = StagePool(self.link, settings.staging_bytes)
+        self.replicas = Replicas(settings.addresses)
         self._orders: dict[str, int] = {}
 
     def order(self, matrix: str) -> int | None:
@@ -151,46 +160,65 @@ class Deadline:
 
 
 class Call(NamedTuple):
-    """One call of the user."""
+    """One call of the user. home: the affinity that all its parts go by, where things lie together; '': each by what
+    it is about."""
 
     core: Core
     deadline: Deadline
+    home: str = ''
 
 
-def attempts(call: Call, make: Callable[[], _Stream], repeat: Repeat) -> Procedure[_Stream]:
+def _ended(call: Call, one: Effect, error: SpaidError | None, delay: float | None = None) -> float | None:
+    """Tells the replicas how it ended; returns the delay before the next attempt."""
+    assert not isinstance(one, Sleep)
+    elsewhere = call.core.replicas.ended(one.address, error)
+    return 0.0 if elsewhere and delay is not None else delay
+
+
+def attempts(call: Call, make: Callable[[], _Stream], repeat: Repeat, affinity: str) -> Procedure[_Stream]:
     """Runs streams made anew until one succeeds, may not be repeated, or is out of time; returns it. One that brought
     events before it failed (`progressed`) begins the count anew."""
+    affinity = call.home or affinity
     attempt = lost = 0
     while True:
         attempt += 1
         if call.deadline.would_pass(0):
             raise call.deadline.passed()
         one = make()
+        one.goes(call.core.replicas.pick(affinity), affinity)
         try:
             yield one
+            _ended(call, one, None)
             return one
         except SpaidError as error:
             if getattr(one, 'progressed', False):
                 attempt, lost = 1, 0
             lost += lost_in_mid_call(error)
-            delay = next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat, random.random())
+            delay = _ended(call, one, error, next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat,
+                                                        random.random()))
             if delay is None or call.deadline.would_pass(delay):
                 raise
         yield Sleep(delay)
 
 
 def unary(call: Call, method: str, request: Any, response: Any, repeat: Repeat = Repeat.SAFE) -> Procedure[Any]:
-    """A plain call, with its attempts."""
+    """A plain call, with its attempts. Goes by the handle that the request names, where it does."""
+    affinity = call.home or affinity_of(getattr(request, 'name', '') or getattr(request, 'matrix', ''))
     attempt = lost = 0
     while True:
         attempt += 1
         if call.deadline.would_pass(0):
             raise call.deadline.passed()
+        one = Unary(method, request, response)
+        one.goes(call.core.replicas.pick(affinity), affinity)
         try:
-            return (yield Unary(method, request, response))
+            answer = yield one
+            _ended(call, one, None)
+            return answer
         except SpaidError as error:
             lost += lost_in_mid_call(error)
-            delay = next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat, random.random())
+            delay = _ended(call, one, error, next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat,
+                                                        random.random()))
             if delay is None or call.deadline.would_pass(delay):
                 raise
         yield Sleep(delay)

@@ -25,9 +25,12 @@ _T = TypeVar('_T')
 
 
 class Client:
-    """A connection to one daemon. Thread-safe; connects with the first call, and anew in a forked process.
+    """A connection to one daemon, or to some replicas. Thread-safe; connects with the first call, and anew in a forked
+    process.
 
-    address: HOST:PORT or unix:PATH; None: $SPAID_ADDRESS, else 127.0.0.1:7433. token: bearer token; None:
+    address: HOST:PORT or unix:PATH; several, with commas between them: replicas, of which each matrix, by its pattern,
+    has one (needs xxhash), and of which one that cannot be reached, or drains, is skipped for a while; lists and
+    server_info are of the first that can be reached. None: $SPAID_ADDRESS, else 127.0.0.1:7433. token: bearer token; None:
     $SPAID_TOKEN. tenant: believed only by --trust-tenant-header. ca_file, certificate_file, key_file: PEM, any set:
     TLS; the last two: mTLS. local_socket: the --local-socket of a daemon on this host, None: $SPAID_LOCAL_SOCKET;
     with it arrays of 256 KiB and more go by shared memory, through segments of up to staging_bytes in all, or where
