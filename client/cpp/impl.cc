@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -81,6 +82,7 @@ std::optional<Error> Check(const ClientOptions& options) {
   if (!IsPrintable(options.tenant)) {
     return BadOption("tenant", "holds characters that a header cannot");
   }
+  if (auto error = internal::CheckTraceparent(options.traceparent)) return error;
   if (options.certificate_file.empty() != options.key_file.empty()) {
     return BadOption(options.key_file.empty() ? "key_file" : "certificate_file",
                      "is missing; a client certificate needs its key and the other way round");
@@ -116,6 +118,11 @@ Client::Impl::Impl(ClientOptions given)
       link(std::make_shared<internal::LocalLink>(options.local_socket, options.token)) {
   broken = Check(options);
   if (broken) return;
+  traceparent = options.traceparent;
+  if (const char* const set = std::getenv("TRACEPARENT"); traceparent.empty() && set) {
+    // What somebody else has set, and is none, is nobody's error.
+    if (!internal::CheckTraceparent(set)) traceparent = set;
+  }
   retry.max_attempts = options.max_attempts;
   auto credentials = Credentials(options);
   if (!credentials.ok()) {
@@ -143,6 +150,10 @@ Client::Impl::Impl(ClientOptions given)
 void Client::Impl::Prepare(const Call& call, std::string_view affinity,
                            grpc::ClientContext& context) const {
   if (!affinity.empty()) context.AddMetadata("x-spaid-affinity", std::string(affinity));
+  const std::string& own = call.options().traceparent;
+  if (!own.empty() || !traceparent.empty()) {
+    context.AddMetadata("traceparent", own.empty() ? traceparent : own);
+  }
   if (call.deadline()) context.set_deadline(*call.deadline());
   const bool administrator = call.options().as_administrator && !options.admin_token.empty();
   const std::string& token = administrator ? options.admin_token : options.token;

@@ -93,7 +93,7 @@ struct Client::Impl {
   Expected<T> Attempt(const Call& call, std::string_view affinity, Repeat repeat, Once once,
                       Progressed progressed) {
     if (broken) return *broken;
-    if (auto error = call.CheckAffinity()) return *std::move(error);
+    if (auto error = call.CheckRoute()) return *std::move(error);
     if (!call.options().affinity.empty()) affinity = call.options().affinity;
     for (int attempt = 1, lost = 0;; ++attempt) {
       if (call.stop().stop_requested()) return call.Stopped();
@@ -145,6 +145,7 @@ struct Client::Impl {
                                   const Call& call);
 
   const ClientOptions options;
+  std::string traceparent;  // the options', or the environment's
   internal::RetryPolicy retry;
   std::optional<Error> broken;  // the error of every call if the options cannot work
   const std::shared_ptr<internal::LocalLink> link;

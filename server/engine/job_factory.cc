@@ -331,7 +331,8 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
                                 .what = std::string(Name(prepared->build.spec.engine)),
                                 .label = request.matrix.value->label,
                                 .n = request.matrix.value->n(),
-                                .nnz = request.matrix.value->nnz()},
+                                .nnz = request.matrix.value->nnz(),
+                                .trace = request.terms.trace},
                                request.terms.limits, *parts_.clock);
     }
     auto waiter = ticket.job->Attach(attach);
@@ -550,7 +551,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
          .label = a.label,
          .n = a.n(),
          .nnz = a.nnz(),
-         .name = request.job_name},
+         .name = request.job_name,
+         .trace = request.terms.trace},
         request.terms.limits, *parts_.clock);
     ticket.job->SetPromise(std::move(request.promise));
   }

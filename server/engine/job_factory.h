@@ -61,6 +61,7 @@ class JobFactory {
     std::optional<TimePoint> deadline;  // the RPC's
     bool detach = false;
     Priority priority = Priority::kNormal;
+    TracePtr trace = {};
   };
 
   struct BuildRequest {

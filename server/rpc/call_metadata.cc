@@ -31,4 +31,14 @@ absl::StatusOr<std::string> AffinityOfCall(const grpc::ServerContextBase& contex
       .Field(kKey);
 }
 
+TracePtr TraceOfCall(const grpc::ServerContextBase& context, const Tracer& tracer) {
+  const auto parents = MetadataOf(context, "traceparent"),
+             states = MetadataOf(context, "tracestate");
+  const auto only = [](const std::vector<absl::string_view>& values) {
+    return values.size() == 1 ? std::string_view(values[0].data(), values[0].size())
+                              : std::string_view();
+  };
+  return tracer.Begin(only(parents), only(states));
+}
+
 }  // namespace spaid::server

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/base/trace.h"
 
 namespace spaid::server {
 
@@ -17,5 +18,8 @@ std::vector<absl::string_view> MetadataOf(const grpc::ServerContextBase& context
 // Returns what handles that this call makes end in: x-spaid-affinity, or kNoAffinity where there is
 // none. Errors: INVALID_ARGUMENT/BAD_AFFINITY.
 absl::StatusOr<std::string> AffinityOfCall(const grpc::ServerContextBase& context);
+
+// Returns the call's trace by its traceparent and tracestate; null: it is in none.
+TracePtr TraceOfCall(const grpc::ServerContextBase& context, const Tracer& tracer);
 
 }  // namespace spaid::server

@@ -26,6 +26,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   absl::Status TakeHeader(const v1::SolveHeader& header) override {
     ASSIGN_OR_RETURN(solve_, ParseSolve(header, "header"));
     ASSIGN_OR_RETURN(terms_, backend_->Terms(header, *context_));
+    terms_.trace = trace();
     switch (header.preconditioning_case()) {
       case v1::SolveHeader::kPreconditioner: {
         ASSIGN_OR_RETURN(preconditioner_,

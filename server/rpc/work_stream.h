@@ -320,6 +320,7 @@ class WorkStream : public BidiStream<Request, Response> {
     } else if (started->job == nullptr) {
       ready_ = true;
     } else {
+      this->MadeJobLocked(started->job->name());
       feed_.Follow(started->job, {std::move(started->waiter), std::move(subscription)}, 1);
       if (this->ended_locked()) LeaveJob();
     }

@@ -354,6 +354,7 @@ v1::Job Job::SnapshotLocked(bool brief) const {
   if (started_wall_) SetTime(*started_wall_, job.mutable_start_time());
   if (ended_wall_) SetTime(*ended_wall_, job.mutable_end_time());
   job.set_matrix(description_.matrix);
+  if (description_.trace != nullptr) job.set_trace_id(description_.trace->id);
   job.set_preconditioner(preconditioner_);
   if (!devices_.empty()) job.set_device(devices_[0]);
   if (devices_.size() > 1) job.mutable_devices()->Assign(devices_.begin(), devices_.end());

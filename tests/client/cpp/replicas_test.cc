@@ -279,5 +279,35 @@ TEST(Addresses, ADrainingDaemonIsLeftAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(15)) << "without its retry delay";
 }
 
+TEST(Traceparent, IsTheCallsTheClientsOrTheEnvironments) {
+  constexpr char kOf[] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  std::string other = kOf;
+  other[4] = '0';
+  std::vector<std::string> seen;
+  const ScriptedServer server(
+      {.list_matrices = [&](grpc::ServerContext& context, const v1::ListMatricesRequest&,
+                            v1::ListMatricesResponse&) {
+        const auto at = context.client_metadata().find("traceparent");
+        seen.push_back(at == context.client_metadata().end()
+                           ? ""
+                           : std::string(at->second.data(), at->second.size()));
+        return grpc::Status::OK;
+      }});
+  unsetenv("TRACEPARENT");
+  EXPECT_TRUE(Client({.address = server.address()}).ListMatrices().ok());
+  Client client({.address = server.address(), .traceparent = kOf});
+  EXPECT_TRUE(client.ListMatrices().ok());
+  EXPECT_TRUE(client.ListMatrices({.traceparent = other}).ok());
+  setenv("TRACEPARENT", kOf, 1);
+  EXPECT_TRUE(Client({.address = server.address()}).ListMatrices().ok());
+  setenv("TRACEPARENT", "nonsense of somebody else's", 1);
+  EXPECT_TRUE(Client({.address = server.address()}).ListMatrices().ok());
+  unsetenv("TRACEPARENT");
+  EXPECT_THAT(seen, ElementsAre("", kOf, other, kOf, ""));
+  const auto bad = client.ListMatrices({.traceparent = "00-1-2-3"});
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.error().field, "traceparent");
+}
+
 }  // namespace
 }  // namespace spaid

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar, Union
@@ -22,6 +23,7 @@ from spaid.errors import Code, SpaidError, bad
 DEFAULT_ADDRESS = '127.0.0.1:7433'
 MAX_CHUNK_BYTES = 3 << 20
 _MAX_ORDERS = 4096
+_TRACEPARENT = re.compile('[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}')
 # A connection that failed is tried again at the pace of our own retries, which know what may be repeated.
 CHANNEL_OPTIONS = [
     ('grpc.keepalive_time_ms', 30_000), ('grpc.keepalive_timeout_ms', 20_000),
@@ -47,6 +49,7 @@ class Settings:
     address: str
     token: str = ''
     tenant: str = ''
+    traceparent: str = ''
     ca_file: str = ''
     certificate_file: str = ''
     key_file: str = ''
@@ -69,6 +72,9 @@ class Settings:
             raise bad('BAD_OPTION', 'chunk_bytes', f'is {self.chunk_bytes}; it must be in 8 .. {MAX_CHUNK_BYTES}')
         if self.staging_bytes < 0:
             raise bad('BAD_OPTION', 'staging_bytes', f'is {self.staging_bytes}; 0 or more is needed')
+        if self.traceparent and not _TRACEPARENT.fullmatch(self.traceparent):
+            raise bad('BAD_OPTION', 'traceparent', 'is not 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower '
+                      'case; see W3C Trace Context')
         for field in ('token', 'tenant'):
             if not all(' ' <= c <= '~' for c in getattr(self, field)):
                 raise bad('BAD_OPTION', field, 'holds characters that a header cannot; is there a line end in it?')
@@ -78,8 +84,12 @@ class Settings:
 
     @classmethod
     def of(cls, address: str | None, token: str | None, local_socket: str | None, **others: Any) -> Settings:
-        """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None."""
+        """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None, and $TRACEPARENT."""
         env = os.environ.get
+        given = env('TRACEPARENT', '')
+        # What somebody else has set, and is none, is nobody's error.
+        if not others.get('traceparent') and _TRACEPARENT.fullmatch(given):
+            others['traceparent'] = given
         return cls(address if address is not None else env('SPAID_ADDRESS') or DEFAULT_ADDRESS,
                    token if token is not None else env('SPAID_TOKEN', ''),
                    local_socket=local_socket if local_socket is not None else env('SPAID_LOCAL_SOCKET', ''),
@@ -97,6 +107,8 @@ class Settings:
             pairs.append(('authorization', f'Bearer {self.token}'))
         if self.tenant:
             pairs.append(('x-spaid-tenant', self.tenant))
+        if self.traceparent:
+            pairs.append(('traceparent', self.traceparent))
         return tuple(pairs)
 
     @property

@@ -187,7 +187,7 @@ def start_build_system(call: Call, state: SystemState, engine: str, options: Map
         lambda named: _procedures.start_build(call, handle, _options.spec_of(engine, named), work))
     if made:
         follower.finished = JobInfo('', 'build', 'succeeded', True, None, None, None, handle, made, '', '', 0, 0, None,
-                                    (), 0, 0, work.priority, (), '')
+                                    (), 0, 0, work.priority, (), '', '')
     return follower
 
 
