@@ -455,6 +455,17 @@ ParsedFlags ParseFlags(int argc, char** argv, int64_t usable_memory) {
   AddTime(app, "--drain-deadline", &flags.drain.deadline,
           "Then: running work may finish for this long", true);
   app.add_option("--log-level", log_level, "debug, info, warning or error");
+  app.add_option_function<std::string>(
+         "--log-format",
+         [&flags](const std::string& text) {
+           flags.log_format = text == "json" ? LogFormat::kJson : LogFormat::kText;
+         },
+         "Lines of text, or of JSON objects: text, json; by default text")
+      ->check(CLI::IsMember({"text", "json"}));
+  app.add_option("--otlp-endpoint", flags.otlp_endpoint,
+                 "Collector that takes spans by OTLP over gRPC, http://HOST:PORT or https; without "
+                 "it there are none")
+      ->envname("OTEL_EXPORTER_OTLP_ENDPOINT");
   app.add_option("--log-lines", flags.log_limits.lines,
                  "Lines that may wait for the reader of standard error; beyond that the oldest are "
                  "dropped, and counted")

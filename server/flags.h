@@ -34,6 +34,8 @@ struct Flags {
   bool reflection = false;
   std::chrono::milliseconds self_probe{10'000};  // 0: never
   LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
+  std::string otlp_endpoint;  // empty: no spans
   LogLimits log_limits;
   // The memory of large freed arrays waits this long for new ones of their size: a client that
   // sends or builds in a loop reuses it.

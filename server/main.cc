@@ -36,6 +36,7 @@ int main(int argc, char** argv) {
   if (parsed.exit_code) return *parsed.exit_code;
   SetLogLevel(parsed.flags.log_level);
   SetLogLimits(parsed.flags.log_limits);
+  SetLogFormat(parsed.flags.log_format);
   FlushLogAtCrash();
   RouteGrpcLog(LogLevel::kDebug);
   ShutdownSignals signals;

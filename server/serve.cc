@@ -25,6 +25,7 @@
 #include "server/ops/drain.h"
 #include "server/ops/health.h"
 #include "server/ops/http.h"
+#include "server/ops/otlp_exporter.h"
 #include "server/ops/port_file.h"
 #include "server/ops/watchdog.h"
 #include "server/rpc/acceptor.h"
@@ -152,6 +153,15 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
     ASSIGN_OR_RETURN(spill, SpillFolder::Open(flags.spill));
     flags.backend.spill = spill.get();
   }
+  std::unique_ptr<OtlpExporter> spans;  // outlives those who make them
+  std::optional<Tracer> tracer;
+  if (!flags.otlp_endpoint.empty()) {
+    ASSIGN_OR_RETURN(OtlpOptions otlp, OtlpFromEnvironment(std::getenv, flags.backend.version));
+    otlp.endpoint = flags.otlp_endpoint;
+    const Sampling sampling = otlp.sampling;
+    ASSIGN_OR_RETURN(spans, OtlpExporter::Start(std::move(otlp)));
+    flags.backend.tracer = &tracer.emplace(spans.get(), sampling);
+  }
   std::optional<Watchdog> watchdog;  // set at the end; outlives what is taken down below it
   Metrics metrics;
   Backend backend(flags.backend, engine,
@@ -169,9 +179,12 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
   backend.connections().LimitTo(
       ConnectionsFor(descriptors - flags.ops.max_connections - for_local));
   metrics.SetMemoryLimit(kernels::UsableMemoryBytes());
-  metrics.OnScrape([&backend, &metrics, tls = flags.tls] {
+  metrics.OnScrape([&backend, &metrics, tls = flags.tls, spans = spans.get()] {
     backend.SetGauges();
     TellExpiry(tls, &metrics);
+    if (spans == nullptr) return;
+    const SpanCounts now = spans->counts();
+    metrics.SetSpans(now.exported, now.queue_full, now.failed);
   });
   ASSIGN_OR_RETURN(auto server, RpcServer::Start({.address = flags.address,
                                                   .credentials = credentials,
@@ -220,6 +233,7 @@ absl::Status Serve(Flags flags, const kernels::Engine& engine, ShutdownSignals& 
        {"ops_address", ops ? ops->address() : "off"},
        {"local_socket", local ? flags.local.path : "off"},
        {"spill_dir", spill ? spill->path() : "off"},
+       {"otlp_endpoint", spans ? flags.otlp_endpoint : "off"},
        {"tls", flags.tls.any()},
        {"mtls", !flags.tls.client_ca.empty()},
        {"devices", absl::StrJoin(backend.adapter().device_names(), ",")},

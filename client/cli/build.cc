@@ -15,7 +15,7 @@ namespace spaid::cli {
 ExitCode RunBuild(Session& session, const BuildArgs& args) {
   auto source = OpenMatrix(args.matrix, false);
   if (!source.ok()) return session.out.Fail(source.error());
-  auto spec = ResolveSpec(session, args.engine);
+  auto spec = ResolveSpec(session, *source, args.engine);
   if (!spec.ok()) return session.out.Fail(spec.error());
   const bool wanted = !args.precond_out.empty();
   const bool fetch = wanted && !TraitsOf(spec->engine).by_parts;  // those come one by one
@@ -103,7 +103,7 @@ ExitCode RunEstimate(Session& session, const EstimateArgs& args) {
       !args.engine.keep_tau && !args.engine.row_match && args.engine.fsai.drop_tol == 0;
   auto source = OpenMatrix(args.matrix, pattern_will_do);
   if (!source.ok()) return session.out.Fail(source.error());
-  auto spec = ResolveSpec(session, args.engine);
+  auto spec = ResolveSpec(session, *source, args.engine);
   if (!spec.ok()) return session.out.Fail(spec.error());
   const Interrupt::Guard guard("stopping");
   std::string handle = source->handle;

@@ -85,7 +85,7 @@ Expected<ComparedSystem> ReadSystem(Session& session, const CompareArgs& args) {
   auto source = OpenMatrix(args.matrix, false);
   if (!source.ok()) return source.error();
   system.source = *std::move(source);
-  auto base = ResolveSpec(session, args.engine);
+  auto base = ResolveSpec(session, system.source, args.engine);
   if (!base.ok()) return base.error();
   system.base = *std::move(base);
   return system;

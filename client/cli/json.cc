@@ -158,7 +158,8 @@ json ToJson(const JobInfo& job) {
           {"outcomes", std::move(outcomes)},
           {"outcome_count", job.outcome_count},
           {"event_count", job.event_count},
-          {"tenant", job.tenant}};
+          {"tenant", job.tenant},
+          {"trace_id", job.trace_id}};
 }
 
 json ToJson(const BuildEstimate& estimate) {

@@ -55,7 +55,8 @@ CLI::Validator Fraction() { return Within(0, false, 1, false); }
 
 void AddServer(CLI::App& app, ClientOptions& client) {
   const std::string group = "Server";
-  app.add_option("--address", client.address, "Daemon to talk to")
+  app.add_option("--address", client.address,
+                 "Daemon to talk to; several, with commas between, are replicas")
       ->envname("SPAID_ADDRESS")
       ->type_name("HOST:PORT")
       ->capture_default_str()

@@ -31,8 +31,10 @@ bool IsHandle(const std::string& name) {
   return name.starts_with(kHandlePrefix) && stat(name.c_str(), &info) != 0;
 }
 
-// Uploads the vectors of the file that `option` names, whose place their handle takes.
-std::optional<Error> UploadVectors(Session& session, const char* option, std::string* named) {
+// Uploads the vectors of the file that `option` names, whose place their handle takes, to where
+// `affinity` leads.
+std::optional<Error> UploadVectors(Session& session, const std::string& affinity,
+                                   const char* option, std::string* named) {
   if (named->empty() || IsHandle(*named)) return std::nullopt;
   auto vectors = ReadVectors(*named);
   if (!vectors.ok()) return vectors.error();
@@ -44,9 +46,10 @@ std::optional<Error> UploadVectors(Session& session, const char* option, std::st
   const Interrupt::Guard guard("stopping");
   ProgressReporter reporter(session.progress_mode(), stderr);
   reporter.SetPrefix(std::string(option) + ": ");
-  auto uploaded =
-      session.client.UploadVectors(vectors->rows, static_cast<int>(vectors->columns),
-                                   vectors->values, Printable(*named), session.Call({}, reporter));
+  CallOptions call = session.Call({}, reporter);
+  call.affinity = affinity;
+  auto uploaded = session.client.UploadVectors(vectors->rows, static_cast<int>(vectors->columns),
+                                               vectors->values, Printable(*named), call);
   reporter.Clear();
   if (!uploaded.ok()) return uploaded.error();
   *named = uploaded->name;
@@ -122,12 +125,15 @@ Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern) {
   return source;
 }
 
-Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec spec) {
-  if (auto error = UploadVectors(session, "--near-null-space", &spec.amg.near_null_space)) {
+Expected<PreconditionerSpec> ResolveSpec(Session& session, const MatrixSource& matrix,
+                                         PreconditionerSpec spec) {
+  const std::string affinity = matrix.local ? AffinityOf(*matrix.local) : AffinityOf(matrix.handle);
+  if (auto error =
+          UploadVectors(session, affinity, "--near-null-space", &spec.amg.near_null_space)) {
     return *std::move(error);
   }
   spec.petsc.near_null_space = spec.amg.near_null_space;  // by one flag
-  if (auto error = UploadVectors(session, "--coordinates", &spec.amg.coordinates)) {
+  if (auto error = UploadVectors(session, affinity, "--coordinates", &spec.amg.coordinates)) {
     return *std::move(error);
   }
   if (spec.pattern_matrix.empty()) return spec;
@@ -141,7 +147,9 @@ Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec sp
   const Interrupt::Guard guard("stopping");
   ProgressReporter reporter(session.progress_mode(), stderr);
   reporter.SetPrefix("pattern: ");
-  auto uploaded = session.client.Upload(*source->local, pattern, session.Call({}, reporter));
+  CallOptions call = session.Call({}, reporter);
+  call.affinity = affinity;
+  auto uploaded = session.client.Upload(*source->local, pattern, call);
   if (!uploaded.ok()) return uploaded.error();
   spec.pattern_matrix = uploaded->name;
   return spec;

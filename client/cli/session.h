@@ -51,8 +51,9 @@ struct MatrixSource {
 Expected<MatrixSource> OpenMatrix(const MatrixArgs& args, bool pattern);
 
 // The spec for the wire: where it names files (pattern_matrix, near_null_space, coordinates), they
-// are uploaded first.
-Expected<PreconditionerSpec> ResolveSpec(Session& session, PreconditionerSpec spec);
+// are uploaded first, to where the matrix that it is for is, or goes.
+Expected<PreconditionerSpec> ResolveSpec(Session& session, const MatrixSource& matrix,
+                                         PreconditionerSpec spec);
 
 // Returns A x for each column of x, column-major.
 std::vector<double> Multiply(const CscMatrix& a, const std::vector<double>& x);

@@ -56,7 +56,7 @@ ExitCode RunSolve(Session& session, const SolveArgs& args) {
     options.null_vectors = null_vectors;
   }
   if (options.preconditioner.empty()) {
-    auto spec = ResolveSpec(session, args.engine);
+    auto spec = ResolveSpec(session, *source, args.engine);
     if (!spec.ok()) return session.out.Fail(spec.error());
     options.spec = *std::move(spec);
     options.engine = args.engine.engine;

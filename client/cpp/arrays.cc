@@ -275,6 +275,27 @@ std::optional<v1::MatrixDigest> Digest(const CscView& a) {
   return digest;
 }
 
+std::string PatternAffinity(const v1::MatrixDigest& digest) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string text;
+  for (const char c : digest.pattern().substr(0, 4)) {
+    text += kHex[static_cast<unsigned char>(c) >> 4];
+    text += kHex[static_cast<unsigned char>(c) & 15];
+  }
+  return text;
+}
+
+std::string PatternAffinity(const CscView& a) {
+  Hasher pattern;
+  const std::array<int64_t, 2> sizes = Sizes(a);
+  pattern.Add(std::as_bytes(std::span(sizes)));
+  pattern.Add(std::as_bytes(a.col_ptr));
+  pattern.Add(std::as_bytes(a.row_idx));
+  v1::MatrixDigest digest;
+  digest.set_pattern(pattern.Finish());
+  return PatternAffinity(digest);
+}
+
 Expected<std::string> KnownPattern(const CscMatrix* known) {
   if (known == nullptr) return std::string();
   if (auto error = CheckSpans(*known)) return *std::move(error);

@@ -72,6 +72,12 @@ bool IsPattern(const CscView& a);
 // store others.
 std::optional<v1::MatrixDigest> Digest(const CscView& a);
 
+// Returns what calls about this pattern have in common: the first 8 hex digits of Digest's of the
+// pattern, of the arrays as they lie there where there is none.
+std::string PatternAffinity(const CscView& a);
+// The same of a digest that was made.
+std::string PatternAffinity(const v1::MatrixDigest& digest);
+
 // Adds SHA-256 of the same bytes to the result of Digest(a), in some six times its time; or, of the
 // pattern alone. False: stopped before the end, and nothing is added.
 bool AddSha256(const CscView& a, const std::stop_token& stop, v1::MatrixDigest& digest,

@@ -50,14 +50,14 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
     header.set_known_pattern(*std::move(known_pattern));
   }
 
-  auto once = [&](grpc::ClientContext& context) -> Expected<BuildResult> {
+  auto once = [&](Replica& replica, grpc::ClientContext& context) -> Expected<BuildResult> {
     JobFollower follower(call);
     std::optional<CscSink> sink;
     std::optional<BuildResult> result;
     bool is_factor = false;
 
     Exchange<v1::BuildPreconditionerResponse> exchange(
-        context, channel, "/spaid.v1.PreconditionerService/BuildPreconditioner");
+        context, replica.channel, "/spaid.v1.PreconditionerService/BuildPreconditioner");
     auto next = [&](grpc::ByteBuffer& request) {
       request = Serialized(header_request);
       return Feed::kLast;
@@ -94,7 +94,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
       }
       return std::nullopt;
     };
-    if (auto error = exchange.Run(options.address, next, take, [] {})) {
+    if (auto error = exchange.Run(replica.address, next, take, [] {})) {
       if (sink && sink->received_bytes() > 0) {
         error->message += " (of the preconditioner " + std::to_string(sink->received_bytes()) +
                           " bytes had come, which were discarded)";
@@ -113,7 +113,7 @@ Expected<BuildResult> Client::Impl::Build(const std::string& matrix, const Preco
   };
   // A detached build is still one build when it is asked for twice: the daemon joins them by
   // content.
-  return Attempt<BuildResult>(call, Repeat::kSafe, once);
+  return Attempt<BuildResult>(call, AffinityOf(matrix), Repeat::kSafe, once);
 }
 
 }  // namespace spaid

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "client/cpp/affinity.h"
 #include "client/cpp/errors.h"
 
 namespace spaid::internal {
@@ -62,6 +63,29 @@ void Call::ReportTransfer(Stage stage, int64_t done, int64_t total) const {
   progress.done = done;
   progress.total = total;
   options_->on_progress(progress);
+}
+
+std::optional<Error> CheckTraceparent(const std::string& text) {
+  bool good = text.size() == 55;
+  for (size_t k = 0; good && k < text.size(); ++k) {
+    const bool dash = k == 2 || k == 35 || k == 52;
+    good = dash ? text[k] == '-'
+                : (text[k] >= '0' && text[k] <= '9') || (text[k] >= 'a' && text[k] <= 'f');
+  }
+  if (good || text.empty()) return std::nullopt;
+  return MakeError(Code::kInvalidArgument, kBadOption,
+                   "traceparent is not 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower "
+                   "case; see W3C Trace Context",
+                   "traceparent");
+}
+
+std::optional<Error> Call::CheckRoute() const {
+  const std::string& affinity = options_->affinity;
+  if (affinity.empty() || IsAffinity(affinity)) return CheckTraceparent(options_->traceparent);
+  return MakeError(Code::kInvalidArgument, kBadOption,
+                   "affinity is '" + affinity +
+                       "'; it is 8 lower-case hex digits, those of AffinityOf, or empty",
+                   "affinity");
 }
 
 Expected<v1::JobLimits> Call::Limits() const {

@@ -5,11 +5,15 @@
 #include <chrono>
 #include <optional>
 #include <stop_token>
+#include <string>
 
 #include "spaid/client.h"
 #include "spaid/v1/preconditioner.pb.h"
 
 namespace spaid::internal {
+
+// Returns BAD_OPTION unless `text` is a traceparent, or empty.
+std::optional<Error> CheckTraceparent(const std::string& text);
 
 class Call {
  public:
@@ -26,6 +30,8 @@ class Call {
   void Report(const Progress& progress) const;
   void ReportTransfer(Stage stage, int64_t done, int64_t total) const;
 
+  // Returns BAD_OPTION unless CallOptions::affinity and traceparent are such, or empty.
+  std::optional<Error> CheckRoute() const;
   // Returns max_queue and max_run; INVALID_ARGUMENT/BAD_OPTION if one is not positive.
   Expected<v1::JobLimits> Limits() const;
 

@@ -20,6 +20,7 @@ namespace {
 using internal::Call;
 using internal::FromProto;
 using internal::Repeat;
+using internal::Replica;
 
 constexpr int kPageSize = 200;
 constexpr size_t kMaxPages = 100'000;
@@ -76,7 +77,7 @@ Client& Client::operator=(Client&&) noexcept = default;
 
 Expected<ServerInfo> Client::GetServerInfo(const CallOptions& options) {
   if (impl_->broken) return *impl_->broken;
-  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->server,
+  auto response = impl_->Unary(Call(options), "", Repeat::kSafe, &Replica::server,
                                &v1::ServerService::Stub::GetServerInfo, v1::GetServerInfoRequest());
   if (!response.ok()) return response.error();
   return FromProto(*response);
@@ -135,8 +136,8 @@ Expected<MatrixInfo> Client::Impl::GetMatrix(const std::string& name, const Call
   if (broken) return *broken;
   v1::GetMatrixRequest request;
   request.set_name(name);
-  auto response =
-      Unary(call, Repeat::kSafe, *matrices, &v1::MatrixService::Stub::GetMatrix, request);
+  auto response = Unary(call, AffinityOf(name), Repeat::kSafe, &Replica::matrices,
+                        &v1::MatrixService::Stub::GetMatrix, request);
   if (!response.ok()) return response.error();
   return FromProto(response->matrix());
 }
@@ -154,7 +155,7 @@ Expected<std::vector<MatrixInfo>> Client::ListMatrices(const CallOptions& option
         v1::ListMatricesRequest request;
         request.set_page_size(kPageSize);
         request.set_page_token(token);
-        return impl_->Unary(call, Repeat::kSafe, *impl_->matrices,
+        return impl_->Unary(call, "", Repeat::kSafe, &Replica::matrices,
                             &v1::MatrixService::Stub::ListMatrices, request);
       },
       [&](const v1::ListMatricesResponse& page) {
@@ -168,8 +169,8 @@ std::optional<Error> Client::DeleteMatrix(const std::string& name, const CallOpt
   if (impl_->broken) return impl_->broken;
   v1::DeleteMatrixRequest request;
   request.set_name(name);
-  return ErrorOf(impl_->Unary(Call(options), Repeat::kOnlyIfRefused, *impl_->matrices,
-                              &v1::MatrixService::Stub::DeleteMatrix, request));
+  return ErrorOf(impl_->Unary(Call(options), AffinityOf(name), Repeat::kOnlyIfRefused,
+                              &Replica::matrices, &v1::MatrixService::Stub::DeleteMatrix, request));
 }
 
 Expected<BuildResult> Client::Build(const std::string& matrix, const PreconditionerSpec& spec,
@@ -184,7 +185,8 @@ Expected<BuildResult> Client::Build(const CscView& a, const PreconditionerSpec& 
   const Call call(options);
   for (int upload = 1;; ++upload) {
     Timings timings;
-    Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
+    Expected<MatrixInfo> matrix =
+        impl_->Upload(a, "", call, timings, "", internal::AffinityBeside(spec));
     if (!matrix.ok()) return matrix.error();
     Expected<BuildResult> result = impl_->Build(matrix->name, spec, fetch_result, known, call);
     if (result.ok()) internal::AddUpload(timings, result->timings);
@@ -199,8 +201,9 @@ Expected<BuildEstimate> Client::Estimate(const std::string& matrix, const Precon
   v1::EstimateBuildRequest request;
   request.set_matrix(matrix);
   *request.mutable_spec() = internal::ToProto(spec);
-  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->preconditioners,
-                               &v1::PreconditionerService::Stub::EstimateBuild, request);
+  auto response =
+      impl_->Unary(Call(options), AffinityOf(matrix), Repeat::kSafe, &Replica::preconditioners,
+                   &v1::PreconditionerService::Stub::EstimateBuild, request);
   if (!response.ok()) return response.error();
   return FromProto(*response);
 }
@@ -210,8 +213,9 @@ Expected<PreconditionerInfo> Client::GetPreconditioner(const std::string& name,
   if (impl_->broken) return *impl_->broken;
   v1::GetPreconditionerRequest request;
   request.set_name(name);
-  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->preconditioners,
-                               &v1::PreconditionerService::Stub::GetPreconditioner, request);
+  auto response =
+      impl_->Unary(Call(options), AffinityOf(name), Repeat::kSafe, &Replica::preconditioners,
+                   &v1::PreconditionerService::Stub::GetPreconditioner, request);
   if (!response.ok()) return response.error();
   return FromProto(response->preconditioner());
 }
@@ -225,7 +229,7 @@ Expected<std::vector<PreconditionerInfo>> Client::ListPreconditioners(const Call
         v1::ListPreconditionersRequest request;
         request.set_page_size(kPageSize);
         request.set_page_token(token);
-        return impl_->Unary(call, Repeat::kSafe, *impl_->preconditioners,
+        return impl_->Unary(call, "", Repeat::kSafe, &Replica::preconditioners,
                             &v1::PreconditionerService::Stub::ListPreconditioners, request);
       },
       [&](const v1::ListPreconditionersResponse& page) {
@@ -241,7 +245,8 @@ std::optional<Error> Client::DeletePreconditioner(const std::string& name,
   if (impl_->broken) return impl_->broken;
   v1::DeletePreconditionerRequest request;
   request.set_name(name);
-  return ErrorOf(impl_->Unary(Call(options), Repeat::kOnlyIfRefused, *impl_->preconditioners,
+  return ErrorOf(impl_->Unary(Call(options), AffinityOf(name), Repeat::kOnlyIfRefused,
+                              &Replica::preconditioners,
                               &v1::PreconditionerService::Stub::DeletePreconditioner, request));
 }
 
@@ -268,7 +273,8 @@ Expected<SolveResult> Client::Solve(const CscView& a, std::span<const double> b,
   const Call call(options);
   for (int upload = 1;; ++upload) {
     Timings timings;
-    Expected<MatrixInfo> matrix = impl_->Upload(a, "", call, timings);
+    Expected<MatrixInfo> matrix = impl_->Upload(
+        a, "", call, timings, "", internal::AffinityBeside(solve.spec, solve.preconditioner));
     if (!matrix.ok()) return matrix.error();
     Expected<SolveResult> result = impl_->Solve({.matrix = matrix->name}, a.n, b, solve, call);
     if (result.ok()) internal::AddUpload(timings, result->timings);
@@ -284,7 +290,7 @@ Expected<JobPage> Client::ListJobPage(const JobQuery& query, const CallOptions& 
   request.set_page_token(query.page_token);
   if (query.state) request.set_state(internal::ToProto(*query.state));
   request.set_all_tenants(query.all_tenants);
-  auto response = impl_->Unary(Call(options), Repeat::kSafe, *impl_->jobs,
+  auto response = impl_->Unary(Call(options), "", Repeat::kSafe, &Replica::jobs,
                                &v1::JobService::Stub::ListJobs, request);
   if (!response.ok()) return response.error();
   JobPage page;
@@ -305,8 +311,8 @@ Expected<std::vector<JobInfo>> Client::ListJobs(std::optional<JobState> state,
         request.set_page_token(token);
         if (state) request.set_state(internal::ToProto(*state));
         request.set_all_tenants(all_tenants);
-        return impl_->Unary(call, Repeat::kSafe, *impl_->jobs, &v1::JobService::Stub::ListJobs,
-                            request);
+        return impl_->Unary(call, "", Repeat::kSafe, &Replica::jobs,
+                            &v1::JobService::Stub::ListJobs, request);
       },
       [&](const v1::ListJobsResponse& page) {
         for (const v1::Job& job : page.jobs()) all.push_back(FromProto(job));

@@ -221,6 +221,7 @@ JobInfo FromProto(const v1::Job& in) {
   out.outcome_count = in.outcome_count();
   out.event_count = in.event_count();
   out.tenant = in.tenant();
+  out.trace_id = in.trace_id();
   return out;
 }
 

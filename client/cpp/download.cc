@@ -25,9 +25,9 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, co
   request.set_known_pattern(*std::move(known_pattern));
   if (part != nullptr) *request.mutable_part() = ToProto(*part);
 
-  auto once = [&](grpc::ClientContext& context) -> Expected<CscMatrix> {
+  auto once = [&](Replica& replica, grpc::ClientContext& context) -> Expected<CscMatrix> {
     const std::unique_ptr<grpc::ClientReader<v1::DownloadPreconditionerResponse>> reader =
-        preconditioners->DownloadPreconditioner(&context, request);
+        replica.preconditioners->DownloadPreconditioner(&context, request);
     v1::DownloadPreconditionerResponse response;
     std::optional<CscSink> sink;
     bool is_factor = false;
@@ -55,13 +55,13 @@ Expected<CscMatrix> Client::Impl::Download(const std::string& preconditioner, co
     if (own) context.TryCancel();
     const grpc::Status status = reader->Finish();
     if (own) return *std::move(own);
-    if (!status.ok()) return FromStatus(status, options.address);
+    if (!status.ok()) return FromStatus(status, replica.address);
     if (!sink) return ProtocolViolation("a download ended without the result");
     Expected<CscMatrix> m = sink->Finish();
     if (m.ok()) m->is_factor = is_factor;
     return m;
   };
-  return Attempt<CscMatrix>(call, Repeat::kSafe, once);
+  return Attempt<CscMatrix>(call, AffinityOf(preconditioner), Repeat::kSafe, once);
 }
 
 }  // namespace spaid

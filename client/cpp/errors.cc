@@ -85,6 +85,15 @@ Error FromStatus(const grpc::Status& status, std::string_view address) {
                         "; see the daemon's log, and try again";
       }
       break;
+    case Code::kUnknown:
+      if (raw != static_cast<int>(Code::kUnknown)) break;
+      // The daemon has a code for everything: a proxy has ended a call whose status never came.
+      error.code = Code::kUnavailable;
+      error.reason = kConnectionLost;
+      error.message = "the call to " + where + " ended without a status" +
+                      (text.empty() ? "" : " (" + text + ")") +
+                      "; a proxy has lost its daemon: try again";
+      break;
     case Code::kDeadlineExceeded:
       error.reason = kTimeout;
       error.message = "the call's timeout passed before the daemon at " + where +

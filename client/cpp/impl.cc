@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <utility>
@@ -45,8 +46,25 @@ bool IsPrintable(const std::string& text) {
                      [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
 }
 
+std::vector<std::string> AddressesOf(const std::string& text) {
+  std::vector<std::string> addresses;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    addresses.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return addresses;
+}
+
 std::optional<Error> Check(const ClientOptions& options) {
   if (options.address.empty()) return BadOption("address", "is empty; give HOST:PORT");
+  const std::vector<std::string> addresses = AddressesOf(options.address);
+  for (auto at = addresses.begin(); at != addresses.end(); ++at) {
+    if (!at->empty() && std::find(addresses.begin(), at, *at) == at) continue;
+    return BadOption("address", "is '" + options.address +
+                                    "'; give HOST:PORT, or several of them, each once, with commas "
+                                    "and nothing else between them");
+  }
   if (options.max_attempts < 1) {
     return BadOption("max_attempts",
                      "is " + std::to_string(options.max_attempts) + "; at least 1 is needed");
@@ -64,6 +82,7 @@ std::optional<Error> Check(const ClientOptions& options) {
   if (!IsPrintable(options.tenant)) {
     return BadOption("tenant", "holds characters that a header cannot");
   }
+  if (auto error = internal::CheckTraceparent(options.traceparent)) return error;
   if (options.certificate_file.empty() != options.key_file.empty()) {
     return BadOption(options.key_file.empty() ? "key_file" : "certificate_file",
                      "is missing; a client certificate needs its key and the other way round");
@@ -99,6 +118,11 @@ Client::Impl::Impl(ClientOptions given)
       link(std::make_shared<internal::LocalLink>(options.local_socket, options.token)) {
   broken = Check(options);
   if (broken) return;
+  traceparent = options.traceparent;
+  if (const char* const set = std::getenv("TRACEPARENT"); traceparent.empty() && set) {
+    // What somebody else has set, and is none, is nobody's error.
+    if (!internal::CheckTraceparent(set)) traceparent = set;
+  }
   retry.max_attempts = options.max_attempts;
   auto credentials = Credentials(options);
   if (!credentials.ok()) {
@@ -117,15 +141,19 @@ Client::Impl::Impl(ClientOptions given)
   // A connection of this client's own: closing it, or its back-off, is nobody else's matter.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetUserAgentPrefix("spaid-client");
-  channel = grpc::CreateCustomChannel(options.address, *credentials, arguments);
-  matrices = v1::MatrixService::NewStub(channel);
-  preconditioners = v1::PreconditionerService::NewStub(channel);
-  solver = v1::SolverService::NewStub(channel);
-  jobs = v1::JobService::NewStub(channel);
-  server = v1::ServerService::NewStub(channel);
+  replicas = std::make_unique<internal::Replicas>(
+      AddressesOf(options.address), [&](const std::string& address) {
+        return grpc::CreateCustomChannel(address, *credentials, arguments);
+      });
 }
 
-void Client::Impl::Prepare(const Call& call, grpc::ClientContext& context) const {
+void Client::Impl::Prepare(const Call& call, std::string_view affinity,
+                           grpc::ClientContext& context) const {
+  if (!affinity.empty()) context.AddMetadata("x-spaid-affinity", std::string(affinity));
+  const std::string& own = call.options().traceparent;
+  if (!own.empty() || !traceparent.empty()) {
+    context.AddMetadata("traceparent", own.empty() ? traceparent : own);
+  }
   if (call.deadline()) context.set_deadline(*call.deadline());
   const bool administrator = call.options().as_administrator && !options.admin_token.empty();
   const std::string& token = administrator ? options.admin_token : options.token;

@@ -1,4 +1,4 @@
-// The implementation of Client: channel, stubs, and the loop of attempts that every call runs in.
+// The implementation of Client: the daemons, and the loop of attempts that every call runs in.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -18,13 +18,9 @@
 #include "client/cpp/chunk_source.h"
 #include "client/cpp/errors.h"
 #include "client/cpp/local.h"
+#include "client/cpp/replicas.h"
 #include "client/cpp/retry.h"
 #include "spaid/client.h"
-#include "spaid/v1/job.grpc.pb.h"
-#include "spaid/v1/matrix.grpc.pb.h"
-#include "spaid/v1/preconditioner.grpc.pb.h"
-#include "spaid/v1/server.grpc.pb.h"
-#include "spaid/v1/solver.grpc.pb.h"
 
 namespace spaid {
 
@@ -37,6 +33,10 @@ std::vector<OutgoingArray> ArraysOf(const CscView& a);
 // Returns true if `error` says that this handle is gone: evicted, or of another life of the daemon.
 bool IsGone(const Error& error, const std::string& handle);
 
+// Returns the affinity of the first thing that a request names besides A, which must lie where A
+// does; empty: it names none.
+std::string AffinityBeside(const PreconditionerSpec& spec, const std::string& preconditioner = "");
+
 // Adds what an upload took to the figures of the call that it was made for.
 void AddUpload(const Timings& upload, Timings& timings);
 
@@ -47,11 +47,14 @@ struct Client::Impl {
 
   using Call = internal::Call;
   using Repeat = internal::Repeat;
+  using Replica = internal::Replica;
 
   // Each runs to its end, with all attempts, within the call's deadline.
   // `same_pattern_as`: the handle of a matrix whose pattern `a` has: its values alone are sent.
+  // `beside`: the affinity of what it goes with; empty: none, it goes by its own pattern.
   Expected<MatrixInfo> Upload(const CscView& a, const std::string& label, const Call& call,
-                              Timings& timings, const std::string& same_pattern_as = "");
+                              Timings& timings, const std::string& same_pattern_as = "",
+                              const std::string& beside = "");
   // `known`, here and below: null, or a matrix whose pattern M may have.
   Expected<BuildResult> Build(const std::string& matrix, const PreconditionerSpec& spec,
                               bool fetch_result, const CscMatrix* known, const Call& call);
@@ -78,72 +81,75 @@ struct Client::Impl {
   Expected<int64_t> Order(const std::string& matrix, const Call& call);
   void RememberOrder(const std::string& matrix, int64_t n);
 
-  // Runs `once(context) -> Expected<T>` until it succeeds, may not be repeated, or is out of time.
+  // Runs `once(replica, context) -> Expected<T>` until it succeeds, may not be repeated, or is out
+  // of time. `affinity`: what the call goes by, unless its options say otherwise; may be empty.
   template <class T, class Once>
-  Expected<T> Attempt(const Call& call, Repeat repeat, Once once) {
-    return Attempt<T>(call, repeat, once, [] { return false; });
+  Expected<T> Attempt(const Call& call, std::string_view affinity, Repeat repeat, Once once) {
+    return Attempt<T>(call, affinity, repeat, once, [] { return false; });
   }
   // If `progressed()` returns true, the attempt that just failed brought something, and the count
   // of attempts begins anew.
   template <class T, class Once, class Progressed>
-  Expected<T> Attempt(const Call& call, Repeat repeat, Once once, Progressed progressed) {
+  Expected<T> Attempt(const Call& call, std::string_view affinity, Repeat repeat, Once once,
+                      Progressed progressed) {
     if (broken) return *broken;
+    if (auto error = call.CheckRoute()) return *std::move(error);
+    if (!call.options().affinity.empty()) affinity = call.options().affinity;
     for (int attempt = 1, lost = 0;; ++attempt) {
       if (call.stop().stop_requested()) return call.Stopped();
       if (call.WouldPass(std::chrono::milliseconds(0))) return call.TimedOut();
+      Replica& replica = replicas->Pick(affinity);
       Expected<T> result = [&] {
         grpc::ClientContext context;
-        Prepare(call, context);
+        Prepare(call, affinity, context);
         std::stop_callback cancel(call.stop(), [&context] { context.TryCancel(); });
-        return once(context);
+        return once(replica, context);
       }();
+      const bool elsewhere = replicas->Ended(replica, result.ok() ? nullptr : &result.error());
       if (result.ok()) return result;
       if (progressed()) attempt = lost = 0;
       const Error& error = result.error();
       if (internal::LostInMidCall(error)) ++lost;
       if (call.stop().stop_requested() && error.code == Code::kCancelled) return call.Stopped();
-      const auto wait =
-          internal::NextDelay(retry, attempt, lost, error, repeat, internal::Jitter());
+      auto wait = internal::NextDelay(retry, attempt, lost, error, repeat, internal::Jitter());
+      if (wait && elsewhere) wait = std::chrono::milliseconds(0);
       if (!wait || call.WouldPass(*wait)) return result;
       if (!internal::SleepUnlessStopped(*wait, call.stop())) return call.Stopped();
     }
   }
 
+  // `stub`: &Replica::jobs, …
   template <class Stub, class Request, class Response>
-  Expected<Response> Unary(const Call& call, Repeat repeat, Stub& stub,
+  Expected<Response> Unary(const Call& call, std::string_view affinity, Repeat repeat,
+                           const std::unique_ptr<Stub> Replica::*stub,
                            grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
                                                         Response*),
                            const Request& request) {
-    return Attempt<Response>(call, repeat, [&](grpc::ClientContext& context) -> Expected<Response> {
+    const auto once = [&](Replica& replica, grpc::ClientContext& context) -> Expected<Response> {
       Response response;
-      const grpc::Status status = (stub.*method)(&context, request, &response);
-      if (!status.ok()) {
-        return internal::FromStatus(status, options.address);
-      }
+      const grpc::Status status = ((*(replica.*stub)).*method)(&context, request, &response);
+      if (!status.ok()) return internal::FromStatus(status, replica.address);
       return response;
-    });
+    };
+    return Attempt<Response>(call, affinity, repeat, once);
   }
 
-  void Prepare(const Call& call, grpc::ClientContext& context) const;
+  void Prepare(const Call& call, std::string_view affinity, grpc::ClientContext& context) const;
   // As Upload and Solve, of what was checked. `shared`: arrays in shared memory are named, not
   // sent.
   Expected<MatrixInfo> UploadOver(bool shared, const CscView& a, const std::string& label,
                                   const Call& call, Timings& timings,
-                                  const std::string& same_pattern_as);
+                                  const std::string& same_pattern_as, const std::string& beside);
   Expected<SolveResult> SolveOver(bool shared, const Source& source, int64_t n,
                                   std::span<const double> b, const SolveOptions& options,
                                   const Call& call);
 
   const ClientOptions options;
+  std::string traceparent;  // the options', or the environment's
   internal::RetryPolicy retry;
   std::optional<Error> broken;  // the error of every call if the options cannot work
   const std::shared_ptr<internal::LocalLink> link;
-  std::shared_ptr<grpc::Channel> channel;
-  std::unique_ptr<v1::MatrixService::Stub> matrices;
-  std::unique_ptr<v1::PreconditionerService::Stub> preconditioners;
-  std::unique_ptr<v1::SolverService::Stub> solver;
-  std::unique_ptr<v1::JobService::Stub> jobs;
-  std::unique_ptr<v1::ServerService::Stub> server;
+  std::unique_ptr<internal::Replicas> replicas;  // null: broken
 
  private:
   std::mutex mutex_;

@@ -19,7 +19,8 @@ Expected<JobInfo> Client::Impl::GetJob(const std::string& name, const Call& call
   v1::GetJobRequest request;
   request.set_name(name);
   if (broken) return *broken;
-  auto response = Unary(call, Repeat::kSafe, *jobs, &v1::JobService::Stub::GetJob, request);
+  auto response = Unary(call, AffinityOf(name), Repeat::kSafe, &Replica::jobs,
+                        &v1::JobService::Stub::GetJob, request);
   if (!response.ok()) return response.error();
   return FromProto(response->job());
 }
@@ -28,7 +29,8 @@ Expected<JobInfo> Client::Impl::CancelJob(const std::string& name, const Call& c
   v1::CancelJobRequest request;
   request.set_name(name);
   if (broken) return *broken;
-  auto response = Unary(call, Repeat::kSafe, *jobs, &v1::JobService::Stub::CancelJob, request);
+  auto response = Unary(call, AffinityOf(name), Repeat::kSafe, &Replica::jobs,
+                        &v1::JobService::Stub::CancelJob, request);
   if (!response.ok()) return response.error();
   return FromProto(response->job());
 }
@@ -40,7 +42,7 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
   bool progressed = false;
 
   // One connection. Goes on behind the last event that was seen, so nothing is reported twice.
-  auto once = [&](grpc::ClientContext& context) -> Expected<JobInfo> {
+  auto once = [&](Replica& replica, grpc::ClientContext& context) -> Expected<JobInfo> {
     progressed = false;
     v1::WatchJobRequest request;
     request.set_name(name);
@@ -48,7 +50,7 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
     request.set_first_event(last < INT64_MAX ? last + 1 : last);
     request.set_with_solution(solution != nullptr);
     const std::unique_ptr<grpc::ClientReader<v1::WatchJobResponse>> reader =
-        jobs->WatchJob(&context, request);
+        replica.jobs->WatchJob(&context, request);
     v1::WatchJobResponse response;
     std::optional<ArraySink<double>> sink;
     std::optional<Error> own;
@@ -84,7 +86,7 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
     if (own) return *std::move(own);
     // A watch for events only does not care what follows the last of them.
     if (ended && solution == nullptr) return *ended;
-    if (!status.ok()) return FromStatus(status, options.address);
+    if (!status.ok()) return FromStatus(status, replica.address);
     if (!ended) {  // it had ended before the first event that was asked for
       Expected<JobInfo> info = GetJob(name, call);
       if (!info.ok()) return info;
@@ -98,7 +100,8 @@ Expected<JobInfo> Client::Impl::Watch(const std::string& name, const Call& call,
     }
     return *ended;
   };
-  return Attempt<JobInfo>(call, Repeat::kFollow, once, [&] { return progressed; });
+  return Attempt<JobInfo>(call, AffinityOf(name), Repeat::kFollow, once,
+                          [&] { return progressed; });
 }
 
 Expected<JobInfo> Client::GetJob(const std::string& name, const CallOptions& options) {

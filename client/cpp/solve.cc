@@ -179,7 +179,13 @@ Expected<SolveResult> Client::Impl::SolveOver(bool shared, const Source& of, int
     }
   }
 
-  auto once = [&](grpc::ClientContext& context) -> Expected<SolveResult> {
+  std::string affinity = AffinityOf(of.matrix);
+  if (affinity.empty() && of.a != nullptr) {
+    affinity = AffinityBeside(solve.spec, solve.preconditioner);
+    if (affinity.empty() && call.options().affinity.empty()) affinity = PatternAffinity(*of.a);
+  }
+
+  auto once = [&](Replica& replica, grpc::ClientContext& context) -> Expected<SolveResult> {
     ArraySource source(outgoing, options.chunk_bytes, options.send_checksums);
     source.WantAll();
     bool header_sent = false;
@@ -187,7 +193,7 @@ Expected<SolveResult> Client::Impl::SolveOver(bool shared, const Source& of, int
     ArraySink<double> solution(v1::ARRAY_KIND_SOLUTION, static_cast<int64_t>(b.size()));
     std::optional<v1::SolveDone> done;
 
-    Exchange<v1::SolveResponse> exchange(context, channel, "/spaid.v1.SolverService/Solve");
+    Exchange<v1::SolveResponse> exchange(context, replica.channel, "/spaid.v1.SolverService/Solve");
     auto next = [&](grpc::ByteBuffer& request) {
       if (!header_sent) {
         header_sent = true;
@@ -222,7 +228,7 @@ Expected<SolveResult> Client::Impl::SolveOver(bool shared, const Source& of, int
         call.ReportTransfer(Stage::kUpload, source.sent_bytes(), source.total_bytes());
       }
     };
-    if (auto error = exchange.Run(options.address, next, take, written)) return *std::move(error);
+    if (auto error = exchange.Run(replica.address, next, take, written)) return *std::move(error);
     if (!done) return ProtocolViolation("a solve ended without its outcome");
     const auto size = static_cast<int64_t>(b.size_bytes());
     const bool in_place = header.has_solution_segment() && done->solution_bytes() == size;
@@ -242,8 +248,8 @@ Expected<SolveResult> Client::Impl::SolveOver(bool shared, const Source& of, int
     return result;
   };
   // A second detached solve would be a second job that nobody waits for.
-  return Attempt<SolveResult>(call, call.options().detach ? Repeat::kOnlyIfRefused : Repeat::kSafe,
-                              once);
+  return Attempt<SolveResult>(call, affinity,
+                              call.options().detach ? Repeat::kOnlyIfRefused : Repeat::kSafe, once);
 }
 
 }  // namespace spaid

@@ -84,11 +84,22 @@ void System::SetCoordinates(int count, std::span<const double> coordinates) {
   SetVectors(count, coordinates, true);
 }
 
-Expected<PreconditionerSpec> System::Spec(const CallOptions& call) {
+// All that a system has lies in one place, also what comes when its pattern is another one.
+CallOptions System::At(const CallOptions& call) const {
+  CallOptions at = call;
+  for (const std::string* handle : {&preconditioner_, &matrix_, &pattern_, &vectors_handle_}) {
+    if (at.affinity.empty()) at.affinity = AffinityOf(*handle);
+  }
+  return at;
+}
+
+Expected<PreconditionerSpec> System::Spec(const CallOptions& given) {
   PreconditionerSpec spec = options_.spec;
   const bool reads = spec.engine == Engine::kAmg || (spec.engine == Engine::kGamg && !coordinates_);
   if (!reads || vector_count_ == 0) return spec;
   if (vectors_handle_.empty()) {
+    CallOptions call = At(given);
+    if (call.affinity.empty()) call.affinity = AffinityOf(a_);
     const int64_t n = static_cast<int64_t>(vectors_.size()) / std::max(1, vector_count_);
     auto stored = client_->UploadVectors(n, vector_count_, vectors_, "", call);
     if (!stored.ok()) return stored.error();
@@ -104,7 +115,7 @@ std::optional<Error> System::UploadPattern(const CallOptions& call) {
   CscView pattern = a_;
   pattern.values = {};
   pattern.values_f32 = {};
-  auto stored = client_->Upload(pattern, "", call);
+  auto stored = client_->Upload(pattern, "", At(call));
   if (!stored.ok()) return stored.error();
   pattern_ = stored->name;
   return std::nullopt;
@@ -121,8 +132,9 @@ bool System::Forget(const Error& error) {
 }
 
 Expected<SolveResult> System::SolveOnce(std::span<const double> b, const SolveOptions& options,
-                                        const CallOptions& call_options) {
-  const internal::Call call(call_options);
+                                        const CallOptions& given) {
+  const CallOptions at = At(given);
+  const internal::Call call(at);
   Client::Impl& client = *client_->impl_;
   if (!matrix_.empty()) return client.Solve({.matrix = matrix_}, a_.n, b, options, call);
   if (!pattern_.empty() || a_.row_idx.size() <= kSmallEntries) {
@@ -159,8 +171,9 @@ Expected<SolveResult> System::Solve(std::span<const double> b, std::span<const d
 
 std::optional<Error> System::Upload(const CallOptions& call, Timings* timings) {
   if (!matrix_.empty()) return std::nullopt;
-  auto stored = pattern_.empty() ? client_->Upload(a_, "", call, timings)
-                                 : client_->UploadValues(pattern_, a_, "", call, timings);
+  const CallOptions at = At(call);
+  auto stored = pattern_.empty() ? client_->Upload(a_, "", at, timings)
+                                 : client_->UploadValues(pattern_, a_, "", at, timings);
   if (!stored.ok()) return stored.error();
   matrix_ = pattern_ = stored->name;
   return std::nullopt;

@@ -58,20 +58,21 @@ std::vector<OutgoingArray> internal::ArraysOf(const CscView& a) {
 
 Expected<MatrixInfo> Client::Impl::Upload(const CscView& given, const std::string& label,
                                           const Call& call, Timings& timings,
-                                          const std::string& same_pattern_as) {
+                                          const std::string& same_pattern_as,
+                                          const std::string& beside) {
   if (broken) return *broken;
   const WidePointers wide(given);
   const CscView& a = wide.view();
   if (auto error = CheckSpans(a)) return *std::move(error);
   return WithLeases(*link, [&](bool shared) {
-    return UploadOver(shared, a, label, call, timings, same_pattern_as);
+    return UploadOver(shared, a, label, call, timings, same_pattern_as, beside);
   });
 }
 
 Expected<MatrixInfo> Client::Impl::UploadOver(bool shared, const CscView& a,
                                               const std::string& label, const Call& call,
-                                              Timings& timings,
-                                              const std::string& same_pattern_as) {
+                                              Timings& timings, const std::string& same_pattern_as,
+                                              const std::string& beside) {
   // If all arrays are shared, the server's copy costs less than asking whether it has them.
   const Outgoings outgoing(ArraysOf(a), shared ? link.get() : nullptr);
   v1::UploadMatrixRequest header_request;
@@ -88,10 +89,15 @@ Expected<MatrixInfo> Client::Impl::UploadOver(bool shared, const CscView& a,
   const auto add_sha256 = [&](bool pattern_alone) {
     return AddSha256(a, call.stop(), *DigestOf(a, header), pattern_alone);
   };
+  // Values go where their pattern is, and what serves another matrix where that is.
+  std::string affinity = same_pattern_as.empty() ? beside : AffinityOf(same_pattern_as);
+  if (affinity.empty() && call.options().affinity.empty()) {
+    affinity = has_digest ? PatternAffinity(*DigestOf(a, header)) : PatternAffinity(a);
+  }
   const bool small = ArrayBytes(a) <= kHashAtOnceBytes;
   if (has_digest && small && !add_sha256(false)) return call.Stopped();
 
-  auto once = [&](grpc::ClientContext& context) -> Expected<MatrixInfo> {
+  auto once = [&](Replica& replica, grpc::ClientContext& context) -> Expected<MatrixInfo> {
     ArraySource source(outgoing, options.chunk_bytes, options.send_checksums);
     // Without digests the server has nothing to compare: the chunks follow at once, or, of a
     // pattern that it has, the values.
@@ -103,7 +109,7 @@ Expected<MatrixInfo> Client::Impl::UploadOver(bool shared, const CscView& a,
     bool say_header = true, known = false;
     std::optional<MatrixInfo> stored;
 
-    Exchange<v1::UploadMatrixResponse> exchange(context, channel,
+    Exchange<v1::UploadMatrixResponse> exchange(context, replica.channel,
                                                 "/spaid.v1.MatrixService/UploadMatrix");
     auto next = [&](grpc::ByteBuffer& request) {
       if (std::exchange(say_header, false)) {
@@ -157,7 +163,7 @@ Expected<MatrixInfo> Client::Impl::UploadOver(bool shared, const CscView& a,
         call.ReportTransfer(Stage::kUpload, source.sent_bytes(), source.total_bytes());
       }
     };
-    if (auto error = exchange.Run(options.address, next, take, written)) return *std::move(error);
+    if (auto error = exchange.Run(replica.address, next, take, written)) return *std::move(error);
     if (!stored || stored->name.empty()) {
       return ProtocolViolation("an upload ended without the stored matrix");
     }
@@ -165,7 +171,7 @@ Expected<MatrixInfo> Client::Impl::UploadOver(bool shared, const CscView& a,
     return *std::move(stored);
   };
 
-  Expected<MatrixInfo> info = Attempt<MatrixInfo>(call, Repeat::kSafe, once);
+  Expected<MatrixInfo> info = Attempt<MatrixInfo>(call, affinity, Repeat::kSafe, once);
   if (info.ok()) {
     RememberOrder(info->name, info->n);
     ReportMatrix(call, *info);

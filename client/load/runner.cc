@@ -264,13 +264,15 @@ std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& cl
     const Clock::time_point from = Clock::now();
     for (milliseconds back_off = kFirstBackOff;; back_off *= 2) {
       auto result = call();
-      if (result.ok() || !result.error().retry_after) {
+      // A daemon that went away may have a replica, or come back.
+      const bool gone = !result.ok() && result.error().code == Code::kUnavailable && retries > 0;
+      if (result.ok() || (!result.error().retry_after && !gone)) {
         ms = MsBetween(from, Clock::now());
         return result;
       }
-      ++record.refused;  // the server says when to come back
+      ++record.refused;
       const Clock::time_point again =
-          Clock::now() + std::max(*result.error().retry_after, back_off);
+          Clock::now() + std::max(result.error().retry_after.value_or(milliseconds(0)), back_off);
       const bool late = options_.deadline_s && again >= begin + Seconds(*options_.deadline_s);
       if (retries-- <= 0 || late || !SleepUntil(again, stop_)) return result;
       ++record.retried;
@@ -325,10 +327,10 @@ std::optional<Error> Runner::Send(const Plan& plan, const CscView& a, Client& cl
     }
     record.bytes_up += record.timings.bytes_up;
     record.bytes_down += record.timings.bytes_down;
-    // Others' matrices may take the place of this one between the two calls.
-    if (!error || error->reason != "HANDLE_EVICTED" || ++record.evicted > kMaxEvictions) {
-      return error;
-    }
+    // Others' matrices may take the place of this one between the two calls, or its replica goes.
+    const bool lost =
+        error && (error->reason == "HANDLE_EVICTED" || error->reason == "HANDLE_UNKNOWN");
+    if (!lost || ++record.evicted > kMaxEvictions) return error;
   }
 }
 

@@ -19,11 +19,11 @@ BROUGHT = {'spaid.binpb': ROOT / 'src/spaid/spaid.binpb', 'LICENSE': ROOT / 'src
 
 
 def make_descriptors(target: pathlib.Path) -> None:
-    """Writes the descriptor set of all of proto/; imports come before the files that import them."""
+    """Writes the descriptor set of the contract; imports come before the files that import them."""
     protoc = shutil.which('protoc')
     if protoc is None:
         raise RuntimeError('no protoc (Debian: protobuf-compiler), which the messages are made by')
-    protos = sorted(str(p.relative_to(PROTO)) for p in PROTO.rglob('*.proto'))
+    protos = sorted(str(p.relative_to(PROTO)) for folder in ('google', 'spaid') for p in (PROTO / folder).rglob('*.proto'))
     subprocess.run([protoc, f'--proto_path={PROTO}', f'--descriptor_set_out={target}', '--include_imports',
                     *protos], check=True)
 

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -41,6 +42,9 @@ std::atomic<LogLevel>& Level() {
   static std::atomic<LogLevel> level{LogLevel::kInfo};
   return level;
 }
+
+std::atomic<LogFormat> g_format{LogFormat::kText};
+thread_local const std::string* t_trace = nullptr;
 
 constexpr size_t kMaxLine = 4096;
 constexpr std::chrono::milliseconds kFlushAtExit{1000};
@@ -75,6 +79,66 @@ bool WriteToStderr(const char* data, size_t size) {
 using Pool = spdlog::details::thread_pool;
 std::atomic<const std::shared_ptr<Pool>*> g_pool{nullptr};
 
+void AppendValue(std::string_view value, std::string* line) {
+  const bool plain = !value.empty() && value.find_first_of(" \"\\=") == std::string_view::npos &&
+                     IsPlainText(value);
+  if (plain) {
+    line->append(value);
+    return;
+  }
+  line->push_back('"');
+  for (const char c : Printable(value)) {
+    if (c == '"') line->push_back('\\');
+    line->push_back(c);
+  }
+  line->push_back('"');
+}
+
+std::string Quoted(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Appends a field to a line: ` key=value`, or `,"key":value`.
+void AppendField(const LogField& field, std::string* line) {
+  if (g_format.load(std::memory_order_relaxed) == LogFormat::kText) {
+    line->push_back(' ');
+    line->append(field.key);
+    line->push_back('=');
+    return AppendValue(field.value, line);
+  }
+  line->append(",");
+  line->append(Quoted(field.key));
+  line->append(":");
+  // What is no number to JSON (nan, inf) is a text.
+  const bool number = field.value.find('n') == std::string::npos;
+  line->append(field.bare && number ? field.value : Quoted(field.value));
+}
+
+// Makes a line without time and level; a longest one loses fields in JSON, or its end.
+std::string LineOf(std::string_view event, std::initializer_list<LogField> fields,
+                   std::string* kind = nullptr) {
+  const bool text = g_format.load(std::memory_order_relaxed) == LogFormat::kText;
+  std::string line = text ? std::string(event) : R"("event":)" + Quoted(event);
+  const auto append = [&](const LogField& field) {
+    const size_t begin = line.size();
+    AppendField(field, &line);
+    if (kind != nullptr && (field.key == "code" || field.key == "reason")) {
+      kind->append(line, begin);
+    }
+    if (!text && line.size() > kMaxLine) {
+      line.resize(begin);
+      AppendField({"cut", field.key}, &line);
+    }
+  };
+  for (const LogField& field : fields) append(field);
+  if (t_trace != nullptr && !t_trace->empty()) append({"trace_id", *t_trace});
+  if (text && line.size() > kMaxLine) {
+    line.resize(kMaxLine - 3);
+    line.append("...");
+  }
+  return line;
+}
+
 // Used by the writing thread alone.
 class StderrSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
@@ -84,7 +148,7 @@ class StderrSink : public spdlog::sinks::base_sink<spdlog::details::null_mutex> 
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t text;
     if (const int64_t lost = NewlyPushedOut(); lost > 0) {
-      const std::string gap = "log_lines_dropped lines=" + std::to_string(lost);
+      const std::string gap = LineOf("log_lines_dropped", {{"lines", lost}});
       Format({message.time, {}, message.logger_name, spdlog::level::warn, gap}, &text);
     }
     if (message.level == kPlain) {
@@ -130,7 +194,9 @@ spdlog::async_logger& Logger() {
                                                spdlog::async_overflow_policy::overrun_oldest);
     // UTC, so that lines of several hosts sort; the message holds the fields.
     made->set_formatter(std::make_unique<spdlog::pattern_formatter>(
-        "%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc));
+        g_format == LogFormat::kJson ? R"({"ts":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})"
+                                     : "%Y-%m-%dT%H:%M:%S.%eZ %l %v",
+        spdlog::pattern_time_type::utc));
     made->set_level(spdlog::level::trace);
     made->flush_on(spdlog::level::off);
     std::atexit([] { FlushLog(kFlushAtExit); });
@@ -157,21 +223,6 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
       break;
   }
   return spdlog::level::err;
-}
-
-void AppendValue(std::string_view value, std::string* line) {
-  const bool plain = !value.empty() && value.find_first_of(" \"\\=") == std::string_view::npos &&
-                     IsPlainText(value);
-  if (plain) {
-    line->append(value);
-    return;
-  }
-  line->push_back('"');
-  for (const char c : Printable(value)) {
-    if (c == '"') line->push_back('\\');
-    line->push_back(c);
-  }
-  line->push_back('"');
 }
 
 // To who takes the lines: the test's sink, or standard error.
@@ -219,8 +270,10 @@ class Repeats {
     }
     for (const auto& [what, kind] : last) {
       if (kind.suppressed == 0) continue;
+      const bool text = g_format.load(std::memory_order_relaxed) == LogFormat::kText;
       Give(kind.level,
-           "log_repeats event=" + what + " suppressed=" + std::to_string(kind.suppressed));
+           text ? "log_repeats event=" + what + " suppressed=" + std::to_string(kind.suppressed)
+                : LineOf("log_repeats", {{"of", what}, {"suppressed", kind.suppressed}}));
     }
   }
 
@@ -257,7 +310,7 @@ void WaitAtCrash(int /*signal*/) {
 
 }  // namespace
 
-LogField::LogField(std::string_view k, double v) : key(k) {
+LogField::LogField(std::string_view k, double v) : key(k), bare(true) {
   char buffer[32];
   std::snprintf(buffer, sizeof(buffer), "%.6g", v);
   value = buffer;
@@ -265,22 +318,16 @@ LogField::LogField(std::string_view k, double v) : key(k) {
 
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
   if (level < Level().load(std::memory_order_relaxed)) return;
-  std::string line(event), kind(event);
-  for (const LogField& field : fields) {
-    const size_t begin = line.size();
-    line.push_back(' ');
-    line.append(field.key);
-    line.push_back('=');
-    AppendValue(field.value, &line);
-    if (field.key == "code" || field.key == "reason") kind.append(line, begin);
-  }
+  std::string kind(event);
+  const std::string line = LineOf(event, fields, &kind);
   if (level > LogLevel::kDebug && !AllRepeats().Admit(level, kind)) return;
-  if (line.size() > kMaxLine) {
-    line.resize(kMaxLine - 3);
-    line.append("...");
-  }
   Give(level, line);
 }
+
+LogTrace::LogTrace(const std::string* id) : before_(std::exchange(t_trace, id)) {}
+LogTrace::~LogTrace() { t_trace = before_; }
+
+void SetLogFormat(LogFormat format) { g_format = format; }
 
 void SetLogLimits(const LogLimits& limits) {
   g_max_lines = std::max<int64_t>(limits.lines, 1);

@@ -24,18 +24,37 @@ struct LogField {
   LogField(std::string_view k, std::string_view v) : key(k), value(v) {}
   LogField(std::string_view k, const char* v) : key(k), value(v) {}
   LogField(std::string_view k, const std::string& v) : key(k), value(v) {}
-  LogField(std::string_view k, bool v) : key(k), value(v ? "true" : "false") {}
+  LogField(std::string_view k, bool v) : key(k), value(v ? "true" : "false"), bare(true) {}
   LogField(std::string_view k, double v);
   template <std::integral T>
-  LogField(std::string_view k, T v) : key(k), value(std::to_string(v)) {}
+  LogField(std::string_view k, T v) : key(k), value(std::to_string(v)), bare(true) {}
 
   std::string_view key;
   std::string value;
+  bool bare = false;  // a number or a truth value, in JSON without quotes
 };
 
 // Thread-safe; never blocks. Values with spaces, quotes or control characters are quoted and
 // escaped, so that nothing a client sends can forge a line. Lines of over 4 KiB are cut.
 void Log(LogLevel level, std::string_view event, std::initializer_list<LogField> fields = {});
+
+// Lines of this thread have `trace_id` as their last field while it lives; null or empty: none.
+class LogTrace {
+ public:
+  // `id` outlives it.
+  explicit LogTrace(const std::string* id);
+  ~LogTrace();
+  LogTrace(const LogTrace&) = delete;
+  LogTrace& operator=(const LogTrace&) = delete;
+
+ private:
+  const std::string* const before_;
+};
+
+enum class LogFormat { kText, kJson };
+// How lines are written: as above, or each as a JSON object with the keys ts, level, event, and the
+// fields, whose numbers are numbers. Before the first line.
+void SetLogFormat(LogFormat format);
 
 // Lines under `level` are dropped. Default: kInfo. Thread-safe.
 void SetLogLevel(LogLevel level);

@@ -308,6 +308,10 @@ struct Metrics::Families {
       AddCounter("spaid_log_lines_dropped_total", "Lines that nobody read in time.").Add({});
   Counter& log_suppressed =
       AddCounter("spaid_log_lines_suppressed_total", "Repeated lines that were summed up.").Add({});
+  Counter& spans_exported =
+      AddCounter("spaid_spans_exported_total", "Spans that a collector has taken.").Add({});
+  Family<Counter>& spans_dropped = AddCounter(
+      "spaid_spans_dropped_total", "Spans that nobody has: too many waited, or no collector did.");
   Gauge& ops_open =
       AddGauge("spaid_ops_connections", "Connections of the operator's port.").Add({});
   Gauge& ops_limit =
@@ -502,6 +506,12 @@ void Metrics::SetDraining(bool draining) { families_->draining.Set(draining ? 1 
 void Metrics::SetLog(int64_t dropped, int64_t suppressed) {
   CatchUp(families_->log_dropped, dropped);
   CatchUp(families_->log_suppressed, suppressed);
+}
+
+void Metrics::SetSpans(int64_t exported, int64_t queue_full, int64_t failed) {
+  CatchUp(families_->spans_exported, exported);
+  CatchUp(families_->spans_dropped.Add({{"reason", "queue_full"}}), queue_full);
+  CatchUp(families_->spans_dropped.Add({{"reason", "not_exported"}}), failed);
 }
 
 void Metrics::SetOps(const OpsFigures& figures) {

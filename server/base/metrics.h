@@ -121,6 +121,8 @@ class Metrics {
   void SetFreedArrayBytes(int64_t bytes);
   // Sets lines since the start: dropped unwritten; repeats that were summed up.
   void SetLog(int64_t dropped, int64_t suppressed);
+  // Sets spans since the start: exported; dropped as too many waited, or as nobody took them.
+  void SetSpans(int64_t exported, int64_t queue_full, int64_t failed);
 
   // The operator's port; set at scrape time. Connections cut since the start: to make room for
   // others, by the timeout, for a head that is too large.

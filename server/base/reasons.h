@@ -84,6 +84,7 @@ inline constexpr std::string_view kDraining = "DRAINING";
 inline constexpr std::string_view kBadToken = "BAD_TOKEN";
 inline constexpr std::string_view kNoCredentials = "NO_CREDENTIALS";  // where they are wanted
 inline constexpr std::string_view kBadTenant = "BAD_TENANT";
+inline constexpr std::string_view kBadAffinity = "BAD_AFFINITY";  // INVALID_ARGUMENT
 inline constexpr std::string_view kStalledSender = "STALLED_SENDER";
 inline constexpr std::string_view kUnknownMethod = "UNKNOWN_METHOD";
 inline constexpr std::string_view kInternal = "INTERNAL";

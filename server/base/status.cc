@@ -104,6 +104,16 @@ absl::Status WithFieldPrefix(const absl::Status& status, std::string_view prefix
   return result;
 }
 
+absl::Status WithMeta(const absl::Status& status, const std::string& key,
+                      const std::string& value) {
+  auto info = Payload<google::rpc::ErrorInfo>(status, kErrorInfo);
+  if (!info) return status;
+  (*info->mutable_metadata())[key] = value;
+  absl::Status result = status;
+  result.SetPayload(kErrorInfo, absl::Cord(info->SerializeAsString()));
+  return result;
+}
+
 google::rpc::Status ToRpcStatus(const absl::Status& status) {
   google::rpc::Status result;
   result.set_code(static_cast<int>(status.code()));

@@ -74,6 +74,9 @@ std::optional<std::chrono::milliseconds> RetryDelayOf(const absl::Status& status
 // changes nothing else. OK and statuses without a field come back unchanged.
 absl::Status WithFieldPrefix(const absl::Status& status, std::string_view prefix);
 
+// Returns the same error with one more entry of metadata. OK comes back unchanged.
+absl::Status WithMeta(const absl::Status& status, const std::string& key, const std::string& value);
+
 // Returns the whole error as google.rpc.Status (code, message, details), which
 // `grpc-status-details-bin` carries.
 google::rpc::Status ToRpcStatus(const absl::Status& status);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/engine/cost.h"
+#include "server/base/affinity.h"
 #include "server/base/metrics.h"
 #include "server/base/status.h"
 #include "server/engine/devices.h"
@@ -195,13 +196,18 @@ absl::Status JobFactory::Submit(const std::shared_ptr<Job>& job, bool known, Wor
   return status;
 }
 
+std::string JobFactory::KeyOfM(const Prepared& prepared, const Stored<Matrix>& a) {
+  return KeyUnder(prepared.build.content_key, AffinityOf(a.handle));
+}
+
 absl::StatusOr<Stored<Preconditioner>> JobFactory::BuildAndStore(const std::string& tenant,
                                                                  const Stored<Matrix>& a,
                                                                  const Prepared& prepared,
                                                                  bool must_store, Job& job,
                                                                  const Assignment& at) const {
   // Another job may have built it since this one was asked for.
-  if (auto found = parts_.preconditioners->FindOrLoad(tenant, prepared.build.content_key)) {
+  const std::string key = KeyOfM(prepared, a);
+  if (auto found = parts_.preconditioners->FindOrLoad(tenant, key)) {
     job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
     job.SetPreconditioner(found->handle);
     job.ReportQuality(found->value->quality);
@@ -235,7 +241,8 @@ absl::StatusOr<Stored<Preconditioner>> JobFactory::BuildAndStore(const std::stri
   entry->first_counts = std::move(built.first_counts);
   entry->earlier_counts = std::move(built.earlier_counts);
   const int64_t bytes = entry->bytes();
-  auto stored = parts_.preconditioners->Put(tenant, entry, bytes, prepared.build.content_key);
+  auto stored =
+      parts_.preconditioners->Put(tenant, entry, bytes, key, {}, {}, AffinityOf(a.handle));
   if (stored.ok()) {
     job.SetPreconditioner(stored->handle);
     job.ReportQuality(stored->value->quality);
@@ -296,7 +303,7 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
                       request.matrix.value->diagnosis.empty_columns.count == 0;
   if (!probes) RETURN_IF_ERROR(CheckBuilds(made, request.field));
   const auto prepared = std::make_shared<const Prepared>(std::move(made));
-  std::string content = prepared->build.content_key;
+  std::string content = KeyOfM(*prepared, request.matrix);
   if (probes) {
     absl::StrAppend(&content, "|auto|", request.spec.SerializeAsString(), request.matrix.handle);
   }
@@ -328,7 +335,8 @@ absl::StatusOr<JobFactory::BuildTicket> JobFactory::StartBuild(BuildRequest requ
                                 .what = std::string(Name(prepared->build.spec.engine)),
                                 .label = request.matrix.value->label,
                                 .n = request.matrix.value->n(),
-                                .nnz = request.matrix.value->nnz()},
+                                .nnz = request.matrix.value->nnz(),
+                                .trace = request.terms.trace},
                                request.terms.limits, *parts_.clock);
     }
     auto waiter = ticket.job->Attach(attach);
@@ -423,8 +431,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
     nnz_m = work->prepared->estimate.nnz_m;
     if (kind != kernels::EngineKind::kNone) {
       // Held from now on, so that it cannot be evicted while this solve waits.
-      work->found =
-          parts_.preconditioners->FindOrLoad(request.tenant, work->prepared->build.content_key);
+      work->found = parts_.preconditioners->FindOrLoad(request.tenant,
+                                                       KeyOfM(*work->prepared, request.matrix));
       form = work->found ? work->found->value->kernel->form()
                          : kernels::FormOf(work->prepared->build.spec);
       for_cg = kernels::ForCg(work->prepared->build.spec);
@@ -547,7 +555,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
          .label = a.label,
          .n = a.n(),
          .nnz = a.nnz(),
-         .name = request.job_name},
+         .name = request.job_name,
+         .trace = request.terms.trace},
         request.terms.limits, *parts_.clock);
     ticket.job->SetPromise(std::move(request.promise));
   }

@@ -61,6 +61,7 @@ class JobFactory {
     std::optional<TimePoint> deadline;  // the RPC's
     bool detach = false;
     Priority priority = Priority::kNormal;
+    TracePtr trace = {};
   };
 
   struct BuildRequest {
@@ -147,6 +148,8 @@ class JobFactory {
   // Remembers what solved A's pattern, or that nothing did.
   void Learn(const SolveWork& work, const kernels::SolveResult& solved, LearnedRung rung) const;
   absl::Status RunSolve(SolveWork& work, Job& job, const Assignment& at) const;
+  // Returns the key by which the store knows M of `a`.
+  static std::string KeyOfM(const Prepared& prepared, const Stored<Matrix>& a);
   // Builds and stores; the work of a build's job, and the first half of a solve's. `must_store`
   // false: where the store has no room, the result comes without a handle, and its quality warns.
   absl::StatusOr<Stored<Preconditioner>> BuildAndStore(const std::string& tenant,

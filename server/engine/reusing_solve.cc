@@ -71,7 +71,7 @@ absl::Status JobFactory::PrepareRebuild(const SolveRequest& request, int64_t n_r
   }
   // The matrix that it is of may have been deleted and sent again.
   const auto found =
-      parts_.preconditioners->FindOrLoad(request.tenant, prepared->build.content_key);
+      parts_.preconditioners->FindOrLoad(request.tenant, KeyOfM(*prepared, request.matrix));
   work->of_this_matrix = found && found->handle == m.handle;
   if (!work->of_this_matrix) work->prepared = *std::move(prepared);
   return absl::OkStatus();

@@ -13,22 +13,13 @@
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 #include "server/base/text.h"
+#include "server/rpc/call_metadata.h"
 
 namespace spaid::server {
 namespace {
 
 constexpr size_t kMaxNameBytes = 200;
 constexpr char kAnonymous[] = "default";
-
-// The values of metadata `key`.
-std::vector<absl::string_view> Find(const grpc::ServerContextBase& context, const char* key) {
-  std::vector<absl::string_view> values;
-  const auto [begin, end] = context.client_metadata().equal_range(key);
-  for (auto it = begin; it != end; ++it) {
-    values.emplace_back(it->second.data(), it->second.size());
-  }
-  return values;
-}
 
 // The subject of the client's certificate; nothing: it has shown none.
 absl::StatusOr<std::optional<std::string>> Subject(const grpc::ServerContextBase& context) {
@@ -106,7 +97,7 @@ absl::StatusOr<Caller> Authenticator::IdentifyLocal(std::string_view token,
 absl::StatusOr<Caller> Authenticator::Identify(const grpc::ServerContextBase& context) const {
   const auto subject = Subject(context);
   if (!subject.ok()) return subject.status();
-  if (const auto headers = Find(context, "authorization"); !headers.empty()) {
+  if (const auto headers = MetadataOf(context, "authorization"); !headers.empty()) {
     constexpr absl::string_view kBearer = "bearer ";
     if (headers.size() == 1 && absl::StartsWithIgnoreCase(headers.front(), kBearer)) {
       const absl::string_view sent = headers.front().substr(kBearer.size());
@@ -128,7 +119,7 @@ absl::StatusOr<Caller> Authenticator::Identify(const grpc::ServerContextBase& co
                      "--tls-client-ca signed");
   }
   if (options_.trust_tenant_header) {
-    if (const auto headers = Find(context, "x-spaid-tenant"); !headers.empty()) {
+    if (const auto headers = MetadataOf(context, "x-spaid-tenant"); !headers.empty()) {
       auto tenant = TenantOfHeader(headers);
       if (!tenant.ok()) return tenant.status();
       return Caller{*std::move(tenant), false};

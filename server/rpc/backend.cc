@@ -13,6 +13,7 @@
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 #include "server/engine/spill_codecs.h"
+#include "server/rpc/job_spans.h"
 #include "server/rpc/kept_jobs.h"
 
 namespace spaid::server {
@@ -155,7 +156,7 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
           Rules(options_)),
       jobs_({.max_ended_bytes = options_.ended_job_bytes, .shares = Rules(options_)}),
       connections_(options_.connections, metrics),
-      streams_(Limits(options_), &connections_),
+      streams_(Limits(options_), &connections_, options_.tracer),
       segments_(options_.segments, Rules(options_)),
       scheduler_(
           {.dispatch = DispatchOptions(options_, adapter_),
@@ -163,7 +164,11 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
            .metrics = metrics,
            .prepare = [this](size_t device) { return adapter_.MeasureCopy(device); },
            .on_prepared = [this] { TellReadiness(); },
-           .on_ended = [this](const std::shared_ptr<Job>& job) { jobs_.Ended(job); },
+           .on_ended =
+               [this](const std::shared_ptr<Job>& job) {
+                 TellJobSpans(*job, streams_.tracer());
+                 jobs_.Ended(job);
+               },
            .probe = [this](size_t device, size_t slot) { return adapter_.Probe(device, slot); },
            .probe_every = options_.probe_every,
            .hang = {.factor = options_.hang_limit, .floor = options_.hang_floor},

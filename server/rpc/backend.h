@@ -39,6 +39,7 @@ namespace spaid::server {
 class KeptJobs;
 
 struct BackendOptions {
+  const Tracer* tracer = nullptr;               // outlives the backend; null: no spans are made
   int64_t max_matrix_bytes = int64_t{1} << 30;  // per matrix, as stored
   int64_t matrix_store_bytes = int64_t{2} << 30;
   int64_t preconditioner_store_bytes = int64_t{2} << 30;

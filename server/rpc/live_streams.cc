@@ -27,9 +27,19 @@ std::vector<std::shared_ptr<LiveStream>> Alive(const Map& streams) {
 
 }  // namespace
 
-LiveStreams::LiveStreams(StreamLimits limits, Connections* connections)
+namespace {
+
+const Tracer& NoSpans() {
+  static const auto* tracer = new Tracer;
+  return *tracer;
+}
+
+}  // namespace
+
+LiveStreams::LiveStreams(StreamLimits limits, Connections* connections, const Tracer* tracer)
     : limits_(std::move(limits)),
       connections_(connections),
+      tracer_(tracer != nullptr ? tracer : &NoSpans()),
       places_({.limits = {limits_.max_streams}, .rules = limits_.shares}),
       ticker_([this] { Run(); }) {}
 

@@ -24,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "server/base/tenant_shares.h"
+#include "server/base/trace.h"
 #include "server/rpc/connections.h"
 
 namespace spaid::server {
@@ -66,7 +67,8 @@ struct StreamLimits {
 class LiveStreams {
  public:
   // `connections` outlives it.
-  LiveStreams(StreamLimits limits, Connections* connections);
+  // `tracer` outlives it, too.
+  LiveStreams(StreamLimits limits, Connections* connections, const Tracer* tracer = nullptr);
   ~LiveStreams();
   LiveStreams(const LiveStreams&) = delete;
   LiveStreams& operator=(const LiveStreams&) = delete;
@@ -83,6 +85,7 @@ class LiveStreams {
   int64_t size() const;                   // streams with a place
   const StreamLimits& limits() const { return limits_; }
   Connections& connections() const { return *connections_; }
+  const Tracer& tracer() const { return *tracer_; }
 
   // Count the bytes of messages of all streams that wait for their readers.
   void AddOutgoingBytes(int64_t bytes) { outgoing_bytes_ += bytes; }
@@ -104,6 +107,7 @@ class LiveStreams {
 
   const StreamLimits limits_;
   Connections* const connections_;
+  const Tracer* const tracer_;
   std::atomic<int64_t> outgoing_bytes_{0};
   mutable std::mutex mu_;
   std::condition_variable changed_;   // a call has gone

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/affinity.h"
 #include "server/base/log.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
@@ -49,7 +50,7 @@ int64_t PreparationBytes(const v1::MatrixHeader& header) {
 
 }  // namespace
 
-ContentClaim::ContentClaim(const v1::MatrixHeader& header)
+ContentClaim::ContentClaim(const v1::MatrixHeader& header, std::string_view affinity)
     : by_rows_(header.has_sent_digest()), pattern_only_(header.pattern_only()) {
   const v1::MatrixDigest& digest = by_rows_ ? header.sent_digest() : header.digest();
   if (digest.pattern().empty()) return;
@@ -60,7 +61,7 @@ ContentClaim::ContentClaim(const v1::MatrixHeader& header)
   if (digest.values().empty() && !pattern_only_) return;
   std::optional<Digest> values;
   if (!pattern_only_) values = DigestOf(digest.values());
-  key_ = Matrix::ContentKey(DigestOf(digest.pattern()), values, by_rows_);
+  key_ = KeyUnder(Matrix::ContentKey(DigestOf(digest.pattern()), values, by_rows_), affinity);
   if (!digest.values_sha256().empty()) values_sha256_ = DigestOf<Sha256>(digest.values_sha256());
 }
 
@@ -213,25 +214,25 @@ absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& 
       .Meta("actual", PromisedBytes(header) + work);
 }
 
-absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(Backend* backend,
-                                                                const std::string& tenant,
-                                                                const v1::MatrixHeader& header,
-                                                                std::string_view field,
-                                                                KnownPattern known) {
+absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(
+    Backend* backend, const std::string& tenant, const std::string& affinity,
+    const v1::MatrixHeader& header, std::string_view field, KnownPattern known) {
   RETURN_IF_ERROR(Check(*backend, header, field));
   const bool over_ranks = GoesOverRanks(*backend, header);
   const int64_t bytes = over_ranks      ? SpreadReceiver::Bytes(header)
                         : known.pattern ? 8 * header.nnz()
                                         : PromisedBytes(header);
   ASSIGN_OR_RETURN(Reservation reservation, backend->matrices().Reserve(tenant, bytes));
-  return std::shared_ptr<MatrixInput>(
-      new MatrixInput(backend, tenant, header, field, std::move(reservation), std::move(known)));
+  return std::shared_ptr<MatrixInput>(new MatrixInput(backend, tenant, affinity, header, field,
+                                                      std::move(reservation), std::move(known)));
 }
 
-MatrixInput::MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
-                         std::string_view field, Reservation reservation, KnownPattern known)
+MatrixInput::MatrixInput(Backend* backend, std::string tenant, std::string affinity,
+                         const v1::MatrixHeader& header, std::string_view field,
+                         Reservation reservation, KnownPattern known)
     : backend_(backend),
       tenant_(std::move(tenant)),
+      affinity_(std::move(affinity)),
       header_(header),
       field_(field),
       reservation_(std::move(reservation)),
@@ -352,12 +353,13 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
     // As it came: rank 0 knows no other form. Nobody asks by that of entries that had to be sorted.
     const ArrayDigests came = spread_->digests();
     const bool by_rows = header_.layout() == v1::LAYOUT_CSR;
-    const std::string key = Matrix::ContentKey(*came.pattern, came.values, by_rows);
+    const std::string key =
+        KeyUnder(Matrix::ContentKey(*came.pattern, came.values, by_rows), affinity_);
     const auto same = [this, &mine = *there](const Matrix& stored) {
       return backend_->adapter().SameOverRanks(mine, stored);
     };
     return backend_->matrices().Put(tenant_, std::move(there), own_bytes, key,
-                                    std::move(reservation_), same);
+                                    std::move(reservation_), same, affinity_);
   }
   ASSIGN_OR_RETURN(const kernels::Layout layout, ParseLayout(header_.layout(), field_));
   KnownPattern known = receiver_.known();
@@ -380,8 +382,8 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
     backend_->metrics().BytesSaved("pattern", PromisedBytes(header_) - 8 * header_.nnz());
   }
   matrix->ahead = std::move(ahead);
-  const ContentClaim claim(header_);
-  std::vector<std::string> keys{matrix->ContentKey()};
+  const ContentClaim claim(header_, affinity_);
+  std::vector<std::string> keys{KeyUnder(matrix->ContentKey(), affinity_)};
   // By rows, if they were sorted: so they may be asked for again.
   const bool by_rows = layout == kernels::Layout::kCsr && !in_order_ && arrived.digests.values &&
                        (turned || arrived.known.canonical_indices);
@@ -391,7 +393,8 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
     if (!rows_digest && claim.by_rows() && header_.same_pattern_as().empty())
       rows_digest = DigestOf(header_.sent_digest().pattern());
     if (rows_digest) {
-      keys.push_back(Matrix::ContentKey(*rows_digest, arrived.digests.values, true));
+      keys.push_back(
+          KeyUnder(Matrix::ContentKey(*rows_digest, arrived.digests.values, true), affinity_));
     }
   }
   if (!turned) matrix->pattern = Shared(std::move(matrix->pattern), rows_digest);
@@ -405,7 +408,7 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
   const HandleTable::Part part{matrix->pattern, matrix->pattern->bytes()};
   const int64_t bytes = matrix->own_bytes();
   return backend_->matrices().Put(tenant_, std::move(matrix), bytes, keys, std::move(reservation_),
-                                  same, part);
+                                  same, part, affinity_);
 }
 
 }  // namespace spaid::server

@@ -24,8 +24,9 @@ class Backend;
 class ContentClaim {
  public:
   ContentClaim() = default;
-  // `header` was checked by CheckMatrixHeader.
-  explicit ContentClaim(const v1::MatrixHeader& header);
+  // `header` was checked by CheckMatrixHeader; `affinity` of its call: content is found under the
+  // same one alone.
+  ContentClaim(const v1::MatrixHeader& header, std::string_view affinity);
 
   // Returns HandleStore's key for content with these XXH3 digests; empty: they do not name all of
   // it.
@@ -84,13 +85,11 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   // matrix while it is prepared. `field`: "header", "header.inline_matrix".
   static absl::Status Check(const Backend& backend, const v1::MatrixHeader& header,
                             std::string_view field);
-  // Checks `header` and reserves room in the store. `known`: a pattern that need not come. Errors:
-  // Check's, the store's.
-  static absl::StatusOr<std::shared_ptr<MatrixInput>> Begin(Backend* backend,
-                                                            const std::string& tenant,
-                                                            const v1::MatrixHeader& header,
-                                                            std::string_view field,
-                                                            KnownPattern known = {});
+  // Checks `header` and reserves room in the store. `affinity`: of the call. `known`: a pattern
+  // that need not come. Errors: Check's, the store's.
+  static absl::StatusOr<std::shared_ptr<MatrixInput>> Begin(
+      Backend* backend, const std::string& tenant, const std::string& affinity,
+      const v1::MatrixHeader& header, std::string_view field, KnownPattern known = {});
 
   // Appends a chunk. `stream` is kept alive while any of this input is still being looked at.
   // Errors: MatrixReceiver::Add's; STORE_FULL.
@@ -124,8 +123,9 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   absl::StatusOr<Stored<Matrix>> Store(kernels::StopToken stop);
 
  private:
-  MatrixInput(Backend* backend, std::string tenant, const v1::MatrixHeader& header,
-              std::string_view field, Reservation reservation, KnownPattern known);
+  MatrixInput(Backend* backend, std::string tenant, std::string affinity,
+              const v1::MatrixHeader& header, std::string_view field, Reservation reservation,
+              KnownPattern known);
   // Whether a matrix goes to the ranks alone.
   static bool GoesOverRanks(const Backend& backend, const v1::MatrixHeader& header);
   void LookAside(std::shared_ptr<void> stream);
@@ -139,7 +139,7 @@ class MatrixInput : public std::enable_shared_from_this<MatrixInput> {
   absl::Status CheckDigests(const Matrix& matrix, const ArrayFacts& arrived) const;
 
   Backend* const backend_;
-  const std::string tenant_;
+  const std::string tenant_, affinity_;
   const v1::MatrixHeader header_;
   const std::string field_;
   Reservation reservation_;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
+#include "server/rpc/call_metadata.h"
 #include "server/rpc/list_page.h"
 #include "server/rpc/matrix_input.h"
 #include "server/rpc/unary.h"
@@ -37,10 +38,14 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     auto caller = Identify(backend_->authenticator());
     if (!caller.ok()) return EndLocked(caller.status());
     tenant_ = std::move(caller->tenant);
-    if (absl::Status status = backend_->CheckServing(); !status.ok()) {
-      return EndLocked(std::move(status));
-    }
+    absl::Status status = backend_->CheckServing();
+    if (status.ok()) status = TakeAffinity();
+    if (!status.ok()) return EndLocked(std::move(status));
     ReadLocked();
+  }
+  absl::Status TakeAffinity() {
+    ASSIGN_OR_RETURN(affinity_, AffinityOfCall(*context_));
+    return absl::OkStatus();
   }
   bool Idle() const override { return !got_header_; }
 
@@ -133,7 +138,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     if (!again) RETURN_IF_ERROR(Admit(tenant_));
     RETURN_IF_ERROR(backend_->CheckServing());
     RETURN_IF_ERROR(MatrixInput::Check(*backend_, header, "header"));
-    ContentClaim claim(header);
+    ContentClaim claim(header, affinity_);
     if (again) {
       // The same, with SHA-256, now that it is worth while.
       const bool asks = input_ != nullptr && input_->bytes_up() == 0 && !claim_.proves_pattern() &&
@@ -211,8 +216,8 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
       DropLocked(std::move(turn_));
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(
-        input_, MatrixInput::Begin(backend_, tenant_, header_, "header", std::move(found.pattern)));
+    ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, affinity_, header_, "header",
+                                                std::move(found.pattern)));
     // Said from a copy: by the time that a slow reader takes it, all may have been sent and input_
     // be the executor's.
     need_ = input_->Need();
@@ -319,7 +324,7 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
   void Closed() override { DropLocked(std::move(turn_)); }
 
   Backend* const backend_;
-  std::string tenant_;
+  std::string tenant_, affinity_;
   ContentClaim claim_;  // the header's
   v1::MatrixHeader header_;
   std::shared_ptr<MatrixInput> input_;

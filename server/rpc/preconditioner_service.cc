@@ -75,6 +75,7 @@ class BuildStream final
     RETURN_IF_ERROR(CheckKnownPattern(header.known_pattern(), "header.known_pattern"));
     known_pattern_ = header.known_pattern();
     ASSIGN_OR_RETURN(terms_, backend_->Terms(header, *context_));
+    terms_.trace = trace();
     spec_ = header.spec();
     if (header.detach() && backend_->kept_jobs() != nullptr) kept_header_ = header;
     stream_result_ = header.stream_result();

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "server/base/ids.h"
+#include "server/base/affinity.h"
 #include "server/engine/resolved_build.h"
 #include "server/rpc/array_receiver.h"
 #include "server/rpc/chunk_source.h"
@@ -26,6 +26,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
   absl::Status TakeHeader(const v1::SolveHeader& header) override {
     ASSIGN_OR_RETURN(solve_, ParseSolve(header, "header"));
     ASSIGN_OR_RETURN(terms_, backend_->Terms(header, *context_));
+    terms_.trace = trace();
     switch (header.preconditioning_case()) {
       case v1::SolveHeader::kPreconditioner: {
         ASSIGN_OR_RETURN(preconditioner_,
@@ -165,7 +166,7 @@ class SolveStream final : public WorkStream<v1::SolveRequest, v1::SolveResponse>
         .stop = stop()};
     std::shared_ptr<JobPromise> promise;
     if (kept_header_) {
-      request.job_name = "jobs/" + RandomId();
+      request.job_name = NewHandle("jobs/", AffinityOf(matrix_->handle));
       ASSIGN_OR_RETURN(promise,
                        backend_->kept_jobs()->KeepSolve({.tenant = tenant(),
                                                          .name = request.job_name,

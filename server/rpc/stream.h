@@ -43,10 +43,12 @@
 
 #include "absl/status/status.h"
 #include "server/base/guard.h"
+#include "server/base/log.h"
 #include "server/base/metrics.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
 #include "server/rpc/authentication.h"
+#include "server/rpc/call_metadata.h"
 #include "server/rpc/chunk_view.h"
 #include "server/rpc/live_streams.h"
 #include "server/rpc/rpc_scope.h"
@@ -77,6 +79,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
     self_ = std::move(self);
     GuardLocked([this] {
       streams_->Add(self_);
+      trace_ = TraceOfCall(*context_, streams_->tracer());
       if (call_.served) return Start();
       quiet_ = true;  // there are many of them
       EndLocked(MakeError(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
@@ -173,7 +176,10 @@ class OutStream : public RawBidiReactor, public LiveStream {
   // Holds the mutex; what DropLocked was given dies after it is released.
   class Section {
    public:
-    explicit Section(OutStream* stream) : stream_(stream), lock_(stream->mu_) {}
+    explicit Section(OutStream* stream)
+        : stream_(stream),
+          lock_(stream->mu_),
+          lines_(stream->trace_ != nullptr ? &stream->trace_->id : nullptr) {}
     ~Section() {
       std::vector<std::shared_ptr<void>> dropped = std::move(stream_->dropped_);
       stream_->dropped_.clear();
@@ -185,6 +191,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
    private:
     OutStream* stream_;
     std::unique_lock<std::mutex> lock_;
+    LogTrace lines_;
   };
 
   // The call begins: its headers are there.
@@ -203,6 +210,8 @@ class OutStream : public RawBidiReactor, public LiveStream {
   virtual void Ending(const absl::Status&) {}
   // After the last callback; drop references to other things here.
   virtual void Closed() {}
+  // The end of the call is not said yet: input is read first, which nobody wants.
+  virtual bool LingersLocked() { return false; }
 
   // The first message is there: a call that counts, and may want a place (Admit). Once.
   void AskedLocked(bool feeds = false) {
@@ -220,6 +229,14 @@ class OutStream : public RawBidiReactor, public LiveStream {
     return caller;
   }
   bool asked_locked() const { return asked_; }
+  const TracePtr& trace() const { return trace_; }
+  // A piece of an array has come; the call is the job's that it made.
+  void TookPieceLocked() {
+    if (trace_ == nullptr) return;
+    upload_end_ = std::chrono::system_clock::now();
+    if (!upload_begin_) upload_begin_ = upload_end_;
+  }
+  void MadeJobLocked(const std::string& job) { job_ = job; }
   // Nothing more is read of the client's; `whole`: nothing more comes either.
   void FedLocked(bool whole) {
     if (std::exchange(feeding_, false)) streams_->connections().Fed(*call_.connection, whole);
@@ -257,9 +274,12 @@ class OutStream : public RawBidiReactor, public LiveStream {
         lent_ = grpc::Slice();
         filled = Next(&message_) && Serialized();
       });
-      if (filled && !FailedLocked()) return end_ ? WriteAndFinishLocked() : StartWriteLocked();
+      if (filled && !FailedLocked()) {
+        return end_ && !LingersLocked() ? WriteAndFinishLocked() : StartWriteLocked();
+      }
     }
     if (end_.has_value()) {
+      if (LingersLocked()) return;
       FinishLocked(*end_);
     } else if (gone_) {
       GuardLocked([this] {
@@ -283,6 +303,9 @@ class OutStream : public RawBidiReactor, public LiveStream {
     outgoing_.Clear();
     if constexpr (requires { Response::kChunkFieldNumber; }) {
       if (lent_.size() > 0) {
+        if (trace_ != nullptr && !download_begin_) {
+          download_begin_ = std::chrono::system_clock::now();
+        }
         outgoing_ = WriteChunk(Response::kChunkFieldNumber, message_.chunk(), std::move(lent_));
         own = true;
       }
@@ -313,7 +336,7 @@ class OutStream : public RawBidiReactor, public LiveStream {
 
   void FinishLocked(const absl::Status& status) {
     EndedLocked(status);
-    Finish(ToGrpcStatus(status));
+    Finish(ToGrpcStatus(trace_ != nullptr ? WithMeta(status, "trace_id", trace_->id) : status));
   }
 
   void EndedLocked(const absl::Status& status) {
@@ -328,8 +351,34 @@ class OutStream : public RawBidiReactor, public LiveStream {
       } else {
         metrics_->CallWithoutRequest(ReasonOf(status));
       }
+      TellSpansLocked(status);
       return absl::OkStatus();
     });
+  }
+
+  // The call of a known caller and its transfers; the job tells of itself when it ends
+  // (job_spans.h).
+  void TellSpansLocked(const absl::Status& status) {
+    if (trace_ == nullptr || !trace_->sampled || !scope_ || !identified_) return;
+    const Tracer& tracer = streams_->tracer();
+    const WallTime now = std::chrono::system_clock::now();
+    if (upload_begin_) tracer.Child(trace_, "upload", *upload_begin_, *upload_end_);
+    if (download_begin_) tracer.Child(trace_, "download", *download_begin_, now);
+    const std::string method(method_);
+    const size_t slash = method.find('/');
+    Span call{
+        .of = trace_,
+        .name = "spaid.v1." + method,
+        .begin = now - std::chrono::duration_cast<WallTime::duration>(Clock::now() - opened_),
+        .end = now,
+        .attributes = {{"rpc.system", "grpc"},
+                       {"rpc.service", "spaid.v1." + method.substr(0, slash)},
+                       {"rpc.method", slash == std::string::npos ? "" : method.substr(slash + 1)},
+                       {"rpc.grpc.status_code", static_cast<int64_t>(status.code())}},
+        .error = std::string(status.ok() ? "" : status.message())};
+    if (!status.ok()) call.attributes.emplace_back("error.type", ReasonOf(status));
+    if (!job_.empty()) call.attributes.emplace_back("spaid.job", job_);
+    tracer.Call(std::move(call));
   }
 
   void GoneLocked() {
@@ -352,6 +401,9 @@ class OutStream : public RawBidiReactor, public LiveStream {
   const Connections::Call call_;
   const Clock::time_point opened_ = Clock::now();
   std::optional<RpcScope> scope_;  // once it has asked
+  TracePtr trace_;                 // set by Open
+  std::optional<WallTime> upload_begin_, upload_end_, download_begin_;
+  std::string job_;  // its name
   std::shared_ptr<OutStream> self_;
   std::vector<std::shared_ptr<void>> dropped_;
   Response message_;
@@ -433,6 +485,7 @@ class BidiStream : public OutStream<Response> {
  public:
   using Base = OutStream<Response>;
   using Base::Base;
+  static constexpr std::chrono::milliseconds kLinger{200};
 
   void OnReadDone(bool ok) final {
     typename Base::Section section(this);
@@ -445,7 +498,10 @@ class BidiStream : public OutStream<Response> {
       this->input_over_ = true;
       this->FedLocked(true);
     }
-    if (this->ended_locked()) return;
+    if (this->ended_locked()) {
+      incoming_.Clear();
+      return this->PumpLocked();
+    }
     if (ok) {
       // Out of the way of the next one, which may be asked for before this one is done with.
       taken_.Swap(&incoming_);
@@ -494,6 +550,7 @@ class BidiStream : public OutStream<Response> {
       this->GuardLocked([&] {
         absl::Status status = read.status();
         if (status.ok()) status = *read ? TakePiece(piece) : TookPieces();
+        this->TookPieceLocked();
         if (!status.ok()) return this->EndLocked(std::move(status));
         more = *read;
       });
@@ -523,8 +580,27 @@ class BidiStream : public OutStream<Response> {
   }
 
  private:
+  // HAProxy (2.6, its issue 1219) resets a call towards the client when the server has ended it and
+  // the client has not, and may so take the status with it: before a proxy the end waits for the
+  // half-close, which most clients have sent long ago, or for a moment.
+  bool LingersLocked() final {
+    if (!proxied_ || this->input_over_ || this->gone_) return false;
+    const auto now = Base::Clock::now();
+    if (!linger_start_) linger_start_ = now;
+    if (now - *linger_start_ > kLinger) return false;
+    if (!reading_) {
+      reading_ = true;
+      read_start_ = now;
+      this->StartRead(&incoming_);
+    }
+    return true;
+  }
+
   void Dispatch() {
-    if (ReadChunk(&taken_, Request::kChunkFieldNumber, &chunk_)) return ReceivedChunk(chunk_);
+    if (ReadChunk(&taken_, Request::kChunkFieldNumber, &chunk_)) {
+      ReceivedChunk(chunk_);
+      return this->TookPieceLocked();
+    }
     if (!grpc::SerializationTraits<Request>::Deserialize(&taken_, &request_).ok()) {
       return this->EndLocked(
           MakeError(absl::StatusCode::kInvalidArgument, reason::kUnexpectedMessage,
@@ -537,6 +613,8 @@ class BidiStream : public OutStream<Response> {
   grpc::ByteBuffer incoming_, taken_;
   ChunkView chunk_;  // of taken_
   Request request_;
+  const bool proxied_ = !MetadataOf(*this->context_, "x-forwarded-for").empty();
+  std::optional<typename Base::Clock::time_point> linger_start_;
   bool reading_ = false;
   typename Base::Clock::time_point read_start_{};
   typename Base::Clock::duration waited_{0};  // in this span, without the read in flight

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/engine/spill_codecs.h"
 #include "server/rpc/backend.h"
+#include "server/rpc/call_metadata.h"
 #include "server/rpc/job_feed.h"
 #include "server/rpc/matrix_input.h"
 #include "server/rpc/stream.h"
@@ -89,10 +90,14 @@ class WorkStream : public BidiStream<Request, Response> {
     auto caller = this->Identify(backend_->authenticator());
     if (!caller.ok()) return this->EndLocked(caller.status());
     tenant_ = std::move(caller->tenant);
-    if (absl::Status status = backend_->CheckServing(); !status.ok()) {
-      return this->EndLocked(std::move(status));
-    }
+    absl::Status status = backend_->CheckServing();
+    if (status.ok()) status = TakeAffinity();
+    if (!status.ok()) return this->EndLocked(std::move(status));
     this->ReadLocked();
+  }
+  absl::Status TakeAffinity() {
+    ASSIGN_OR_RETURN(affinity_, AffinityOfCall(*this->context_));
+    return absl::OkStatus();
   }
   bool Idle() const final { return !got_header_; }
   void Ending(const absl::Status& status) final {
@@ -166,7 +171,7 @@ class WorkStream : public BidiStream<Request, Response> {
     auto found = std::make_shared<FoundOfMatrix>();
     const bool may_have = header.wait_for_need();
     const auto find = [this, header, may_have, found](bool may_compute) -> absl::Status {
-      const ContentClaim claim(header);
+      const ContentClaim claim(header, affinity_);
       auto looked = FindOfMatrix(backend_, tenant_, header, may_have ? claim : claim.OfPattern(),
                                  kInline, may_compute, stop());
       if (!looked.ok()) return looked.status();
@@ -179,7 +184,7 @@ class WorkStream : public BidiStream<Request, Response> {
         tell_matrix_ = true;
         backend_->metrics().BytesSaved("content", PromisedBytes(header));
       } else {
-        ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, header, kInline,
+        ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, affinity_, header, kInline,
                                                     std::move(found->pattern)));
       }
       if (header.wait_for_need()) {
@@ -212,7 +217,8 @@ class WorkStream : public BidiStream<Request, Response> {
           RETURN_IF_ERROR(TakeHeader(header));
           return LookFor(inline_matrix);
         }
-        ASSIGN_OR_RETURN(input_, MatrixInput::Begin(backend_, tenant_, inline_matrix, kInline));
+        ASSIGN_OR_RETURN(input_,
+                         MatrixInput::Begin(backend_, tenant_, affinity_, inline_matrix, kInline));
         break;
       }
       default:
@@ -315,6 +321,7 @@ class WorkStream : public BidiStream<Request, Response> {
     } else if (started->job == nullptr) {
       ready_ = true;
     } else {
+      this->MadeJobLocked(started->job->name());
       feed_.Follow(started->job, {std::move(started->waiter), std::move(subscription)}, 1);
       if (this->ended_locked()) LeaveJob();
     }
@@ -396,7 +403,7 @@ class WorkStream : public BidiStream<Request, Response> {
 
   static constexpr std::string_view kInline = "header.inline_matrix";
 
-  std::string tenant_;
+  std::string tenant_, affinity_;
   kernels::StopSource stop_;  // stops what runs before there is a job
   std::shared_ptr<MatrixInput> input_;
   std::optional<v1::UploadNeed> need_;                     // to be said

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/ids.h"
+#include "server/base/affinity.h"
 #include "server/base/status.h"
 
 namespace spaid::server {
@@ -164,7 +164,8 @@ std::shared_ptr<Job> Job::Create(JobDescription description, JobLimits limits, c
 }
 
 Job::Job(JobDescription description, JobLimits limits, const Clock& clock)
-    : name_(description.name.empty() ? "jobs/" + RandomId() : description.name),
+    : name_(description.name.empty() ? NewHandle("jobs/", AffinityOf(description.matrix))
+                                     : description.name),
       description_(std::move(description)),
       limits_(limits),
       clock_(clock),
@@ -353,6 +354,7 @@ v1::Job Job::SnapshotLocked(bool brief) const {
   if (started_wall_) SetTime(*started_wall_, job.mutable_start_time());
   if (ended_wall_) SetTime(*ended_wall_, job.mutable_end_time());
   job.set_matrix(description_.matrix);
+  if (description_.trace != nullptr) job.set_trace_id(description_.trace->id);
   job.set_preconditioner(preconditioner_);
   if (!devices_.empty()) job.set_device(devices_[0]);
   if (devices_.size() > 1) job.mutable_devices()->Assign(devices_.begin(), devices_.end());

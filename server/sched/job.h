@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "server/base/clock.h"
+#include "server/base/trace.h"
 #include "server/sched/job_log.h"
 #include "server/sched/priority.h"
 #include "spaid/v1/job.pb.h"
@@ -67,6 +68,7 @@ struct JobDescription {
   std::string label = {};  // the matrix's
   int64_t n = 0, nnz = 0;  // the matrix's
   std::string name = {};   // that an earlier daemon gave it, or its promise has; empty: a fresh one
+  TracePtr trace = {};     // of the call that made it
 };
 
 // A promise to the client that the job will be done, by this process or a later one. Thread-safe;
@@ -140,7 +142,8 @@ class Job : public std::enable_shared_from_this<Job> {
     std::optional<Priority> priority = {};  // this waiter's; none: the description's
   };
 
-  // Makes a job in state QUEUED with a fresh name ("jobs/…"). `clock` outlives the job.
+  // Makes a job in state QUEUED with a fresh name ("jobs/…", with the affinity of its matrix).
+  // `clock` outlives the job.
   static std::shared_ptr<Job> Create(JobDescription description, JobLimits limits,
                                      const Clock& clock);
 

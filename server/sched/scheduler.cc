@@ -19,6 +19,12 @@
 namespace spaid::server {
 namespace {
 
+// For LogTrace; it lives as long as the job.
+const std::string* TraceIdOf(const Job& job) {
+  const TracePtr& trace = job.description().trace;
+  return trace != nullptr ? &trace->id : nullptr;
+}
+
 // Nobody knows when one of a tenant's detached jobs ends.
 constexpr std::chrono::milliseconds kDetachedRetry{10'000};
 
@@ -66,6 +72,7 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWor
     }
   }
   if (!refused.ok()) {
+    const LogTrace lines(TraceIdOf(*job));
     const std::string why = ReasonOf(refused);
     if (options_.metrics) options_.metrics->JobRefused(JobKindName(job->kind()), why);
     Log(LogLevel::kWarning, "job_refused",
@@ -73,6 +80,7 @@ absl::Status Scheduler::Core::Submit(std::shared_ptr<Job> job, Work work, JobWor
     job->Finish(refused);
     return refused;
   }
+  const LogTrace lines(TraceIdOf(*job));
   Log(LogLevel::kDebug, "job_queued",
       {{"job", job->name()},
        {"tenant", job->tenant()},
@@ -345,6 +353,7 @@ void Scheduler::Core::OnStop(const Job* job, StopCause cause) {
 // Ends a job that counts in finishing_.
 void Scheduler::Core::End(const std::shared_ptr<Job>& job, const absl::Status& status) {
   if (job->Finish(status)) {
+    const LogTrace lines(TraceIdOf(*job));
     const std::string why = status.ok() ? "" : ReasonOf(status);
     const double queue_s = ToMs(job->QueueTime()) / 1e3, run_s = ToMs(job->RunTime()) / 1e3;
     const auto state = JobStateName(job->state());

@@ -20,7 +20,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/ids.h"
+#include "server/base/affinity.h"
 #include "server/base/log.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
@@ -383,6 +383,7 @@ struct Reservation::Shared {
   struct NewEntry {
     const std::string& tenant;
     std::string handle;
+    std::string_view affinity = kNoAffinity;  // of a new one
     uint64_t sequence = 0;
     std::shared_ptr<const void> value;
     int64_t bytes = 0;
@@ -410,7 +411,7 @@ struct Reservation::Shared {
     shares.Add(account, 1, kEntries);
     entry_bytes += from.bytes;
     if (from.handle.empty()) {
-      from.handle = options.prefix + RandomId();
+      from.handle = NewHandle(options.prefix, from.affinity);
       from.sequence = next_sequence++;
     }
     entries.push_front({.tenant = from.tenant,

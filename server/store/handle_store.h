@@ -21,13 +21,14 @@
 #include <utility>
 #include <vector>
 
+#include "server/base/affinity.h"
 #include "server/store/handle_table.h"
 
 namespace spaid::server {
 
 template <class T>
 struct Stored {
-  std::string handle;  // "matrices/3f…"
+  std::string handle;  // "matrices/3f…-a1b2c3d4" (server/base/affinity.h)
   std::shared_ptr<const T> value;
   bool existed = false;  // Put: the same content was there already, `value` is that one
   // Look and List: where `value` is null, what the spill folder has of it.
@@ -65,21 +66,22 @@ class HandleStore {
   // If the tenant has an entry with this key for which same(stored) is true, that one is returned
   // and `value` dropped; else it is stored beside those (beside 16 of them without a key: it is not
   // found by content). `same`, which may take long, runs without the lock, on each entry once;
-  // empty: equal keys are equal content. Errors: as for Reserve.
+  // empty: equal keys are equal content. A new handle ends in `affinity`. Errors: as for Reserve.
   absl::StatusOr<Stored<T>> Put(const std::string& tenant, std::shared_ptr<const T> value,
                                 int64_t bytes, const std::string& key, Reservation reservation = {},
-                                const Same& same = {}) {
+                                const Same& same = {}, std::string_view affinity = kNoAffinity) {
     return Put(tenant, std::move(value), bytes,
                key.empty() ? std::vector<std::string>() : std::vector{key}, std::move(reservation),
-               same, {});
+               same, {}, affinity);
   }
   // The same with several keys: the first names the content in Put, Find takes any; an entry that
   // is there already gets those that it lacks. `part`: held by `value`, and not among `bytes`.
   absl::StatusOr<Stored<T>> Put(const std::string& tenant, std::shared_ptr<const T> value,
                                 int64_t bytes, const std::vector<std::string>& keys,
-                                Reservation reservation, const Same& same, const Part& part) {
+                                Reservation reservation, const Same& same, const Part& part,
+                                std::string_view affinity = kNoAffinity) {
     auto item = table_.Put(tenant, std::move(value), bytes, keys, std::move(reservation),
-                           Untyped(same), part);
+                           Untyped(same), part, affinity);
     if (!item.ok()) return item.status();
     return Typed(*std::move(item));
   }

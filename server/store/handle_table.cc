@@ -53,7 +53,7 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
                                                    std::shared_ptr<const void> value, int64_t bytes,
                                                    const std::vector<std::string>& keys,
                                                    Reservation reservation, const Same& same,
-                                                   const Part& part) {
+                                                   const Part& part, std::string_view affinity) {
   using Shared = Reservation::Shared;
   RETURN_IF_ERROR(shared_->CheckItem(bytes + part.bytes));
   Shared::Dropped dropped;
@@ -62,6 +62,7 @@ absl::StatusOr<HandleTable::Item> HandleTable::Put(const std::string& tenant,
   const auto insert = [&] {
     put = shared_->Insert({.tenant = tenant,
                            .handle = {},
+                           .affinity = affinity,
                            .value = std::move(value),
                            .bytes = bytes,
                            .tenant_keys = tenant_keys,

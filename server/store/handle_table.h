@@ -112,7 +112,8 @@ class HandleTable {
   absl::StatusOr<Reservation> Reserve(const std::string& tenant, int64_t bytes);
   absl::StatusOr<Item> Put(const std::string& tenant, std::shared_ptr<const void> value,
                            int64_t bytes, const std::vector<std::string>& keys,
-                           Reservation reservation, const Same& same, const Part& part);
+                           Reservation reservation, const Same& same, const Part& part,
+                           std::string_view affinity);
   std::shared_ptr<const void> ShareByKeys(const std::string& tenant, Part part,
                                           const std::vector<std::string>& keys, const Same& same);
   std::shared_ptr<const void> FindPart(const std::string& tenant, const std::string& key,

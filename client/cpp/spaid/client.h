@@ -33,12 +33,18 @@
 namespace spaid {
 
 struct ClientOptions {
+  // HOST:PORT or unix:PATH; several, with commas between them: replicas, of which each matrix, by
+  // its pattern, has one (AffinityOf). One that cannot be reached, or drains, is skipped for a
+  // while; what it stored is sent to another where the arrays are at hand.
   std::string address = "127.0.0.1:7433";
   std::string ca_file = {}, certificate_file = {},
               key_file = {};     // PEM; any set: TLS; the last two: mTLS
   std::string token = {};        // bearer token
   std::string admin_token = {};  // for calls with CallOptions::as_administrator
   std::string tenant = {};       // believed only by --trust-tenant-header
+  // The span that calls are part of, as W3C Trace Context writes it:
+  // "00-<32 hex digits>-<16>-01". Empty: $TRACEPARENT, if there is one.
+  std::string traceparent = {};
   // For idempotent calls; two if the connection breaks in mid-call, which the call itself may have
   // caused.
   int max_attempts = 4;
@@ -51,6 +57,13 @@ struct ClientOptions {
   // it, not sent. Empty: all is sent.
   std::string local_socket = {};
 };
+
+// Returns what calls about one matrix have in common, by which they all reach the daemon that has
+// it: 8 hex digits, of the pattern (of the arrays as they are: one by rows may have another than by
+// columns), or those that a handle ends in. Empty: the handle has none, or the arrays do not fit
+// each other.
+std::string AffinityOf(const CscView& a);
+std::string AffinityOf(std::string_view handle);
 
 class Job;
 
@@ -67,7 +80,8 @@ struct JobPage {
   std::string next_page_token;  // empty: this is the last one
 };
 
-// A connection to one daemon. Thread-safe; moving is not. Never throws on a failed call: every call
+// A connection to one daemon, or to some replicas. Lists and GetServerInfo are of the first replica
+// that can be reached. Thread-safe; moving is not. Never throws on a failed call: every call
 // returns the Error that the server gave (its reasons: proto/spaid/v1/README.md), or one of the
 // client's own: UNREACHABLE, CONNECTION_LOST, TIMEOUT, STOP_REQUESTED, SIZE_MISMATCH, BAD_OPTION,
 // UNREADABLE_FILE, CHECKSUM_MISMATCH, PROTOCOL_VIOLATION.

@@ -70,9 +70,10 @@ class System {
   bool Forget(const Error& error);
   void SetVectors(int count, std::span<const double> vectors, bool coordinates);
   // The spec of options_ with the handle of the vectors, which are sent where they have none.
-  Expected<PreconditionerSpec> Spec(const CallOptions& call);
+  CallOptions At(const CallOptions& call) const;
+  Expected<PreconditionerSpec> Spec(const CallOptions& given);
   Expected<SolveResult> SolveOnce(std::span<const double> b, const SolveOptions& options,
-                                  const CallOptions& call);
+                                  const CallOptions& given);
 
   Client* client_;
   CscView a_;

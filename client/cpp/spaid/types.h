@@ -485,7 +485,8 @@ struct JobInfo {
   std::vector<RhsOutcome> outcomes;  // in ListJobs: the first that did not converge, or the first
   int64_t outcome_count = 0;         // right-hand sides of an ended solve
   int64_t event_count = 0;
-  std::string tenant;  // its owner; set for administrators only: others' jobs, and lists of all
+  std::string tenant;    // its owner; set for administrators only: others' jobs, and lists of all
+  std::string trace_id;  // of the call that made it; empty: it was in no trace
 };
 
 // One of the preconditioners and methods that Engine::kAuto tried, as it ended. See Rung in
@@ -540,6 +541,10 @@ struct CallOptions {
   bool detach = false;                                    // the job survives a dropped call
   // Send ClientOptions::admin_token, if one is set, in place of `token`.
   bool as_administrator = false;
+  // Go where the handles with this AffinityOf are, in place of where the arrays or the handle of
+  // the call lead: for things that a later call names together. Empty: by those.
+  std::string affinity = {};
+  std::string traceparent = {};  // in place of ClientOptions::traceparent
 };
 
 // Time steps: read where SolveOptions::preconditioner is set, refused elsewhere unless it is kKeep.

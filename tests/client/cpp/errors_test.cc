@@ -90,5 +90,16 @@ TEST(Names, AreThoseOfTheWire) {
   EXPECT_EQ(Name(static_cast<Outcome>(99)), "unknown");
 }
 
+TEST(Errors, ACallThatEndsWithoutAStatusWasLostByAProxy) {
+  for (const char* text : {"", "Stream removed"}) {
+    const Error error =
+        internal::FromStatus(grpc::Status(grpc::StatusCode::UNKNOWN, text), "host:1");
+    EXPECT_EQ(error.code, Code::kUnavailable);
+    EXPECT_EQ(error.reason, "CONNECTION_LOST");
+  }
+  const auto odd = static_cast<grpc::StatusCode>(99);
+  EXPECT_EQ(internal::FromStatus(grpc::Status(odd, "odd"), "host:1").code, Code::kUnknown);
+}
+
 }  // namespace
 }  // namespace spaid

@@ -33,7 +33,7 @@ class Daemon:
         self.wait(port_file.exists, 'serves', 30)
         self.address = port_file.read_text().strip()
         self.port = int(self.address.rsplit(':', 1)[1])
-        self.ops = re.search(r'ops_address=(\S+)', self.text()).group(1)
+        self.ops = re.search(r'ops_address(?:=|":")([^\s"]+)', self.text()).group(1)
         self.ops_port = int(self.ops.rsplit(':', 1)[1])
         # The peak so far is that of the copies by which it measured its devices.
         pathlib.Path(f'/proc/{self.process.pid}/clear_refs').write_text('5')

@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "server/rpc/stream.h"
 #include "tests/server/rpc/harness.h"
 #include "tests/server/rpc/proxy.h"
 
@@ -360,6 +361,29 @@ TEST(Peers, ManyAtOnceUnderTheStress) {
   EXPECT_EQ(converged, 8 * 16);
   ASSERT_TRUE(h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + seconds(30)));
   EXPECT_EQ(h.backend->rhs_budget().used(), 0);
+}
+
+// Before a proxy that would take a status with it that comes before the client has sent all.
+TEST(Streams, BehindAProxyAnEarlyEndWaitsForTheHalfClose) {
+  using Stream = BidiStream<v1::SolveRequest, v1::SolveResponse>;
+  Harness h;
+  for (const bool proxied : {false, true}) {
+    for (const bool half_closes : {false, true}) {
+      auto context = Context();
+      if (proxied) context->AddMetadata("x-forwarded-for", "192.0.2.1");
+      SolveCall call(std::move(context), &v1::SolverService::Stub::Solve, *h.solver);
+      const auto start = std::chrono::steady_clock::now();
+      call.Head(SolveOf("matrices/none", None()));
+      call.Chunk(ChunkOf(v1::ARRAY_KIND_RHS, 0, std::vector<double>(1000)));
+      if (half_closes) call.Done();
+      EXPECT_RPC_ERROR(call.Finish(), NOT_FOUND, "HANDLE_UNKNOWN", "matrices/none");
+      if (proxied && !half_closes) {
+        EXPECT_GE(std::chrono::steady_clock::now() - start, Stream::kLinger);
+      }
+    }
+  }
+  EXPECT_TRUE(
+      h.backend->streams().WaitEmpty(std::chrono::steady_clock::now() + std::chrono::seconds(30)));
 }
 
 }  // namespace

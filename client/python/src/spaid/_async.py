@@ -21,27 +21,27 @@ Callback = Callable[[Progress], Union[None, Awaitable[None]]]
 
 
 class Driver:
-    """A channel of grpc.aio, and what runs procedures on it; of one event loop."""
+    """Channels of grpc.aio, and what runs procedures on it; of one event loop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.core = Core(settings)
         self._credentials = credentials_of(settings)
-        self._channel: Any = None
+        self._channels: dict[str, Any] = {}  # by address
         self._closed = False
 
-    def channel(self) -> Any:
+    def channel(self, address: str) -> Any:
         if self._closed:
             raise SpaidError(Code.FAILED_PRECONDITION, 'CLOSED', 'the client is closed; make another one')
-        if self._channel is None:
-            address = self.settings.address
-            self._channel = (grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) if self._credentials is None else
-                             grpc.aio.secure_channel(address, self._credentials, CHANNEL_OPTIONS))
-        return self._channel
+        if address not in self._channels:
+            self._channels[address] = (
+                grpc.aio.insecure_channel(address, CHANNEL_OPTIONS) if self._credentials is None else
+                grpc.aio.secure_channel(address, self._credentials, CHANNEL_OPTIONS))
+        return self._channels[address]
 
     async def close(self) -> None:
-        channel, self._channel, self._closed = self._channel, None, True
-        if channel is not None:
+        channels, self._channels, self._closed = self._channels, {}, True
+        for channel in channels.values():
             await channel.close()
         self.core.link.close()
 
@@ -66,11 +66,11 @@ class Driver:
                 failure = error
 
     async def _unary(self, one: Unary, deadline: Deadline) -> Any:
-        call = self.channel().unary_unary(one.method, type(one.request).SerializeToString, one.response.FromString)
+        call = self.channel(one.address).unary_unary(one.method, type(one.request).SerializeToString, one.response.FromString)
         try:
-            return await call(one.request, timeout=deadline.left(), metadata=self.settings.metadata)
+            return await call(one.request, timeout=deadline.left(), metadata=self.settings.metadata + one.metadata)
         except grpc.RpcError as error:
-            raise error_of(error, self.settings.address) from None
+            raise error_of(error, one.address) from None
 
     async def _stream(self, one: Stream, deadline: Deadline, callback: Callback | None) -> None:
         said = asyncio.Event()
@@ -90,8 +90,8 @@ class Driver:
             except Exception as error:  # the server will say that input is missing; this is why
                 failures.append(error)
 
-        call = self.channel().stream_stream(one.method)(requests(), timeout=deadline.left(),
-                                                        metadata=self.settings.metadata)
+        call = self.channel(one.address).stream_stream(one.method)(requests(), timeout=deadline.left(),
+                                                        metadata=self.settings.metadata + one.metadata)
         try:
             async for raw in call:
                 reports = one.take(raw)
@@ -108,6 +108,6 @@ class Driver:
         except grpc.RpcError as error:
             if failures:
                 raise failures[0] from None
-            raise error_of(error, self.settings.address) from None
+            raise error_of(error, one.address) from None
         finally:
             call.cancel()  # nothing, where it has ended

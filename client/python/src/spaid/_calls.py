@@ -33,14 +33,28 @@ class Feed(enum.Enum):
 Next = Union[bytes, Feed]
 
 
-class Unary:
+class Routed:
+    """A call, and where it goes."""
+
+    address = affinity = ''
+
+    def goes(self, address: str, affinity: str) -> None:
+        self.address, self.affinity = address, affinity
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """Its own, beside the client's."""
+        return (('x-spaid-affinity', self.affinity),) if self.affinity else ()
+
+
+class Unary(Routed):
     """A call of one request and one answer."""
 
     def __init__(self, method: str, request: Any, response: Any) -> None:
         self.method, self.request, self.response = method, request, response
 
 
-class Stream:
+class Stream(Routed):
     """A call whose answers are a stream. Chunks come to `chunk`, all else to `event`."""
 
     method = ''

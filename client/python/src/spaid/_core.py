@@ -9,18 +9,21 @@ from __future__ import annotations
 import dataclasses
 import os
 import random
+import re
 import time
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar, Union
 
 from spaid._calls import Stream, Unary
 from spaid._local import LocalLink, StagePool
+from spaid._replicas import Replicas, affinity_of
 from spaid._retry import Repeat, lost_in_mid_call, next_delay
 from spaid.errors import Code, SpaidError, bad
 
 DEFAULT_ADDRESS = '127.0.0.1:7433'
 MAX_CHUNK_BYTES = 3 << 20
 _MAX_ORDERS = 4096
+_TRACEPARENT = re.compile('[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}')
 # A connection that failed is tried again at the pace of our own retries, which know what may be repeated.
 CHANNEL_OPTIONS = [
     ('grpc.keepalive_time_ms', 30_000), ('grpc.keepalive_timeout_ms', 20_000),
@@ -46,6 +49,7 @@ class Settings:
     address: str
     token: str = ''
     tenant: str = ''
+    traceparent: str = ''
     ca_file: str = ''
     certificate_file: str = ''
     key_file: str = ''
@@ -59,12 +63,18 @@ class Settings:
     def __post_init__(self) -> None:
         if not self.address:
             raise bad('BAD_OPTION', 'address', 'is empty; give HOST:PORT')
+        if '' in self.addresses or len(set(self.addresses)) < len(self.addresses):
+            raise bad('BAD_OPTION', 'address', f"is '{self.address}'; give HOST:PORT, or several of them, each once, "
+                      'with commas and nothing else between them')
         if self.max_attempts < 1:
             raise bad('BAD_OPTION', 'max_attempts', f'is {self.max_attempts}; at least 1 is needed')
         if not 8 <= self.chunk_bytes <= MAX_CHUNK_BYTES:
             raise bad('BAD_OPTION', 'chunk_bytes', f'is {self.chunk_bytes}; it must be in 8 .. {MAX_CHUNK_BYTES}')
         if self.staging_bytes < 0:
             raise bad('BAD_OPTION', 'staging_bytes', f'is {self.staging_bytes}; 0 or more is needed')
+        if self.traceparent and not _TRACEPARENT.fullmatch(self.traceparent):
+            raise bad('BAD_OPTION', 'traceparent', 'is not 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower '
+                      'case; see W3C Trace Context')
         for field in ('token', 'tenant'):
             if not all(' ' <= c <= '~' for c in getattr(self, field)):
                 raise bad('BAD_OPTION', field, 'holds characters that a header cannot; is there a line end in it?')
@@ -74,12 +84,20 @@ class Settings:
 
     @classmethod
     def of(cls, address: str | None, token: str | None, local_socket: str | None, **others: Any) -> Settings:
-        """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None."""
+        """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None, and $TRACEPARENT."""
         env = os.environ.get
+        given = env('TRACEPARENT', '')
+        # What somebody else has set, and is none, is nobody's error.
+        if not others.get('traceparent') and _TRACEPARENT.fullmatch(given):
+            others['traceparent'] = given
         return cls(address if address is not None else env('SPAID_ADDRESS') or DEFAULT_ADDRESS,
                    token if token is not None else env('SPAID_TOKEN', ''),
                    local_socket=local_socket if local_socket is not None else env('SPAID_LOCAL_SOCKET', ''),
                    **others)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(self.address.split(','))
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -89,6 +107,8 @@ class Settings:
             pairs.append(('authorization', f'Bearer {self.token}'))
         if self.tenant:
             pairs.append(('x-spaid-tenant', self.tenant))
+        if self.traceparent:
+            pairs.append(('traceparent', self.traceparent))
         return tuple(pairs)
 
     @property
@@ -115,6 +135,7 @@ class Core:
         self.settings = settings
         self.link = LocalLink(settings.local_socket, settings.token)
         self.pool = StagePool(self.link, settings.staging_bytes)
+        self.replicas = Replicas(settings.addresses)
         self._orders: dict[str, int] = {}
 
     def order(self, matrix: str) -> int | None:
@@ -151,46 +172,65 @@ class Deadline:
 
 
 class Call(NamedTuple):
-    """One call of the user."""
+    """One call of the user. home: the affinity that all its parts go by, where things lie together; '': each by what
+    it is about."""
 
     core: Core
     deadline: Deadline
+    home: str = ''
 
 
-def attempts(call: Call, make: Callable[[], _Stream], repeat: Repeat) -> Procedure[_Stream]:
+def _ended(call: Call, one: Effect, error: SpaidError | None, delay: float | None = None) -> float | None:
+    """Tells the replicas how it ended; returns the delay before the next attempt."""
+    assert not isinstance(one, Sleep)
+    elsewhere = call.core.replicas.ended(one.address, error)
+    return 0.0 if elsewhere and delay is not None else delay
+
+
+def attempts(call: Call, make: Callable[[], _Stream], repeat: Repeat, affinity: str) -> Procedure[_Stream]:
     """Runs streams made anew until one succeeds, may not be repeated, or is out of time; returns it. One that brought
     events before it failed (`progressed`) begins the count anew."""
+    affinity = call.home or affinity
     attempt = lost = 0
     while True:
         attempt += 1
         if call.deadline.would_pass(0):
             raise call.deadline.passed()
         one = make()
+        one.goes(call.core.replicas.pick(affinity), affinity)
         try:
             yield one
+            _ended(call, one, None)
             return one
         except SpaidError as error:
             if getattr(one, 'progressed', False):
                 attempt, lost = 1, 0
             lost += lost_in_mid_call(error)
-            delay = next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat, random.random())
+            delay = _ended(call, one, error, next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat,
+                                                        random.random()))
             if delay is None or call.deadline.would_pass(delay):
                 raise
         yield Sleep(delay)
 
 
 def unary(call: Call, method: str, request: Any, response: Any, repeat: Repeat = Repeat.SAFE) -> Procedure[Any]:
-    """A plain call, with its attempts."""
+    """A plain call, with its attempts. Goes by the handle that the request names, where it does."""
+    affinity = call.home or affinity_of(getattr(request, 'name', '') or getattr(request, 'matrix', ''))
     attempt = lost = 0
     while True:
         attempt += 1
         if call.deadline.would_pass(0):
             raise call.deadline.passed()
+        one = Unary(method, request, response)
+        one.goes(call.core.replicas.pick(affinity), affinity)
         try:
-            return (yield Unary(method, request, response))
+            answer = yield one
+            _ended(call, one, None)
+            return answer
         except SpaidError as error:
             lost += lost_in_mid_call(error)
-            delay = next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat, random.random())
+            delay = _ended(call, one, error, next_delay(call.core.settings.max_attempts, attempt, lost, error, repeat,
+                                                        random.random()))
             if delay is None or call.deadline.would_pass(delay):
                 raise
         yield Sleep(delay)

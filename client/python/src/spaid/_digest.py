@@ -48,6 +48,11 @@ def pattern_digest(pattern: Pattern) -> bytes:
     return bytes(_add_pattern(xxhash.xxh3_128(), pattern).digest()) if xxhash is not None else b''
 
 
+def affinity(a: Sparse) -> str:
+    """What calls about this pattern have in common (proto/spaid/v1/README.md, "Several replicas"); '' without xxhash."""
+    return pattern_digest(a.pattern)[:4].hex()
+
+
 def add_xxh3(digest: Any, a: Sparse) -> None:
     """Fills the first half of a MatrixDigest."""
     digest.pattern = _add_pattern(xxhash.xxh3_128(), a.pattern).digest()

@@ -14,6 +14,7 @@ from spaid._calls import Build, Download, JobFollower, MAX_RHS, Solve, Upload, W
 from spaid._core import Call, Procedure, attempts, is_gone, unary, with_leases
 from spaid._local import Placed, place
 from spaid._matrix import Sparse
+from spaid._replicas import affinity_of
 from spaid._retry import Repeat
 from spaid.errors import SpaidError, bad, violation
 from spaid.results import (BuildEstimate, JobEnd, JobInfo, MatrixInfo, Part, PreconditionerInfo, ServerInfo,
@@ -86,7 +87,7 @@ def want(n: int, b: Any, *, x0: Any, out: Any, null_vectors: Any, **others: Any)
 
 
 def upload(call: Call, a: Sparse, label: str = '', same_pattern_as: str = '') -> Procedure[tuple[Any, Any]]:
-    """(Matrix, Timings or None) of the wire."""
+    """(Matrix, Timings or None) of the wire. Values go where their pattern is."""
     return (yield from with_leases(call.core.link,
                                    lambda shared: _upload(call, shared, a, label, same_pattern_as)))
 
@@ -113,7 +114,10 @@ def _upload(call: Call, shared: bool, a: Sparse, label: str, same_pattern_as: st
         source = ArraySource(placed.arrays, settings.chunk_bytes, settings.send_checksums)
         return Upload(a, header, source, asks, bool(same_pattern_as))
 
-    one = yield from attempts(call, make, Repeat.SAFE)
+    affinity = affinity_of(same_pattern_as)
+    if not affinity and not call.home:
+        affinity = digest.pattern[:4].hex() if asks else _digest.affinity(a)
+    one = yield from attempts(call, make, Repeat.SAFE, affinity)
     placed.done()
     call.core.remember_order(one.result().name, a.pattern.n)
     return one.result(), one.timings
@@ -184,7 +188,10 @@ def _solve(call: Call, shared: bool, source: Source, want: Wanted) -> Procedure[
         source = ArraySource(placed.arrays, settings.chunk_bytes, settings.send_checksums)
         return Solve(header, source, want.b.shape)
 
-    one = yield from attempts(call, make, Repeat.SAFE)
+    affinity = affinity_of(source.matrix)
+    if not affinity and source.a is not None:
+        affinity = _beside(want) or call.home or _digest.affinity(source.a)
+    one = yield from attempts(call, make, Repeat.SAFE, affinity)
     done = one.result()
     x: Any = None
     if one.in_place:
@@ -222,8 +229,17 @@ def plus_upload(result: SolveResult, timings: Any) -> SolveResult:
         total_ms=own.total_ms + timings.total_ms))
 
 
+def _beside(want: Wanted) -> str:
+    """The affinity of the first thing that a solve names besides A, which must lie where A does; '': it names none."""
+    named = [want.preconditioner]
+    if want.spec is not None:
+        named += [want.spec.static_spai.pattern_matrix, want.spec.amg.near_null_space, want.spec.amg.coordinates]
+    return next((affinity_of(handle) for handle in named if affinity_of(handle)), '')
+
+
 def solve_sparse(call: Call, a: Sparse, want: Wanted) -> Procedure[SolveResult]:
     """Uploads A, or finds it by its digests, and solves; again where the server lost it in between."""
+    call = call._replace(home=call.home or _beside(want))
     for left in range(_MAX_UPLOADS, 0, -1):
         stored, timings = yield from upload(call, a)
         try:
@@ -250,7 +266,7 @@ def start_solve(call: Call, matrix: str, n: int, want: Wanted) -> Procedure[JobF
         return Solve(header, arrays, want.b.shape, detach=True)
 
     # A second detached solve would be a second job that nobody waits for.
-    one = yield from attempts(call, make, Repeat.ONLY_IF_REFUSED)
+    one = yield from attempts(call, make, Repeat.ONLY_IF_REFUSED, affinity_of(matrix))
     if not one.follower.job:
         raise violation('a detached solve without a job')
     return one.follower
@@ -269,7 +285,8 @@ def build(call: Call, matrix: str, spec: Any, work: Work, fetch: bool,
     header.stream_result = header.partial_result = fetch
     if fetch and known is not None:
         header.known_pattern = _digest.pattern_digest(known.pattern())
-    one = yield from attempts(call, lambda: Build(header, known if header.known_pattern else None), Repeat.SAFE)
+    one = yield from attempts(call, lambda: Build(header, known if header.known_pattern else None), Repeat.SAFE,
+                              affinity_of(matrix))
     done, m = one.result()
     return read(PreconditionerInfo, done.preconditioner), member(done, 'timings'), m
 
@@ -278,7 +295,7 @@ def start_build(call: Call, matrix: str, spec: Any, work: Work) -> Procedure[tup
     """(follower, '') of a job; ('', handle) where the preconditioner was there."""
     header = _build_header(matrix, spec, work, detach=True)
     # A detached build is still one build when it is asked for twice: the daemon joins them by content.
-    one = yield from attempts(call, lambda: Build(header, None, detach=True), Repeat.SAFE)
+    one = yield from attempts(call, lambda: Build(header, None, detach=True), Repeat.SAFE, affinity_of(matrix))
     if one.follower.job:
         return one.follower, ''
     return one.follower, read(PreconditionerInfo, one.result()[0].preconditioner).name
@@ -289,7 +306,7 @@ def download(call: Call, name: str, part: Part | None = None) -> Procedure[Csc]:
     if part is not None:
         request.part.level = part.level
         request.part.kind = _options.enum_value('spaid.v1.PartKind', part.kind, 'kind')
-    one = yield from attempts(call, lambda: Download(request), Repeat.SAFE)
+    one = yield from attempts(call, lambda: Download(request), Repeat.SAFE, affinity_of(name))
     return one.result()
 
 
@@ -368,7 +385,8 @@ def watch(call: Call, follower: JobFollower, with_solution: bool) -> Procedure[t
     """(how the job ended, its solution or None); reports events behind the follower's last one, and reconnects."""
     x = None
     try:
-        one = yield from attempts(call, lambda: Watch(follower, with_solution), Repeat.FOLLOW)
+        one = yield from attempts(call, lambda: Watch(follower, with_solution), Repeat.FOLLOW,
+                                  affinity_of(follower.job))
         x = one.result()
     except SpaidError:
         # A watch for events only does not care what follows the last of them.

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from spaid import _matrix, _options, _procedures
+from spaid import _digest, _matrix, _options, _procedures
 from spaid._calls import JobFollower
 from spaid._core import Call, Procedure
 from spaid._local import LocalLink
 from spaid._procedures import Wanted, Work
+from spaid._replicas import affinity_of
 from spaid._system import SystemState, Vectors
 from spaid.errors import SpaidError, bad
 from spaid.results import BuildEstimate, JobInfo, MatrixInfo, Part, PreconditionerInfo, SolveResult, Timings
@@ -112,6 +113,9 @@ def wanted(n: int, b: Any, kwargs: dict[str, Any]) -> tuple[Wanted, bool]:
 
 def solve(call: Call, a: Any, b: Any, kwargs: dict[str, Any]) -> Procedure[SolveResult]:
     """By a handle, or with a sparse matrix."""
+    if any(kwargs['options'].get(name) is not None for name in ('near_null_space', 'coordinates')):
+        handle = a.name if isinstance(a, MatrixInfo) else a  # the vectors go where A does
+        call = call._replace(home=affinity_of(handle) if isinstance(handle, str) else _digest.affinity(_matrix.take(a)))
     return (yield from with_vectors(call, Vectors(), kwargs['options'],
                                     lambda named: _solve(call, a, b, {**kwargs, 'options': named})))
 
@@ -137,6 +141,8 @@ def _no_reuse(want: Wanted, follow: bool) -> None:
 
 
 def solve_system(call: Call, state: SystemState, b: Any, kwargs: dict[str, Any]) -> Procedure[SolveResult]:
+    call = state.at_home(call)
+
     def run(named: dict[str, Any]) -> Procedure[SolveResult]:
         want, follow = wanted(state.n, b, {**kwargs, 'options': named})
         return (yield from state.solve(call, want, follow))
@@ -145,6 +151,8 @@ def solve_system(call: Call, state: SystemState, b: Any, kwargs: dict[str, Any])
 
 
 def start_system(call: Call, state: SystemState, b: Any, kwargs: dict[str, Any]) -> Procedure[JobFollower]:
+    call = state.at_home(call)
+
     def run(named: dict[str, Any]) -> Procedure[JobFollower]:
         want, _ = wanted(state.n, b, {**kwargs, 'options': named})
         return (yield from state.start_solve(call, want))
@@ -155,6 +163,7 @@ def start_system(call: Call, state: SystemState, b: Any, kwargs: dict[str, Any])
 def build_system(call: Call, state: SystemState, engine: str, options: Mapping[str, Any],
                  work: Work) -> Procedure[Preconditioner | Multigrid]:
     need_scipy()
+    call = state.at_home(call)
 
     def run(named: dict[str, Any]) -> Procedure[Preconditioner | Multigrid]:
         spec = _options.spec_of(engine, named)
@@ -171,18 +180,20 @@ def build_system(call: Call, state: SystemState, engine: str, options: Mapping[s
 
 def start_build_system(call: Call, state: SystemState, engine: str, options: Mapping[str, Any],
                        work: Work) -> Procedure[JobFollower]:
+    call = state.at_home(call)
     handle = yield from state.stored(call)
     follower, made = yield from with_vectors(
         call, state.vectors, options,
         lambda named: _procedures.start_build(call, handle, _options.spec_of(engine, named), work))
     if made:
         follower.finished = JobInfo('', 'build', 'succeeded', True, None, None, None, handle, made, '', '', 0, 0, None,
-                                    (), 0, 0, work.priority, (), '')
+                                    (), 0, 0, work.priority, (), '', '')
     return follower
 
 
 def estimate_system(call: Call, state: SystemState, engine: str,
                     options: Mapping[str, Any]) -> Procedure[BuildEstimate]:
+    call = state.at_home(call)
     handle = yield from state.stored(call)
     return (yield from with_vectors(
         call, state.vectors, options,

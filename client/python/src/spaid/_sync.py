@@ -45,7 +45,7 @@ _forked_in_call = False  # this process came of a fork while gRPC was at work
 
 
 class Driver:
-    """A channel, and what runs procedures on it. Thread-safe. Connects with the first call; a process that was forked
+    """Channels, and what runs procedures on it. Thread-safe. Connects with the first call; a process that was forked
     between calls connects anew, and has segments of its own; one forked during a call refuses to."""
 
     def __init__(self, settings: Settings) -> None:
@@ -56,29 +56,30 @@ class Driver:
 
     def _begin(self) -> None:
         self.core = Core(self.settings)
-        self._channel: Any = None
+        self._channels: dict[str, Any] = {}  # by address
         self._calls = 0  # that run
         self._closed = False
 
     def before_fork(self) -> None:
         """gRPC goes on in a child only where none of its threads was in a call, and they outlast the last call by a
         moment: a channel that rests is closed, which waits for them."""
-        if self._channel is not None and not self._calls:
-            self._channel.close()
-            self._channel = None
+        if not self._calls:
+            for channel in self._channels.values():
+                channel.close()
+            self._channels = {}
 
     def after_fork(self) -> None:
         """In the child: the parent's channel and connections are not touched, nor closed."""
         global _forked_in_call
         _forked_in_call = _forked_in_call or self._calls > 0
         closed = self._closed
-        self._left = (self._channel, self.core)  # kept, so that nothing of it is ended here
+        self._left = (self._channels, self.core)  # kept, so that nothing of it is ended here
         self._begin()
         self._closed = closed
 
     @contextmanager
-    def _call(self) -> Iterator[Any]:
-        """The channel, for one call."""
+    def _call(self, address: str) -> Iterator[Any]:
+        """The channel to one of the addresses, for one call."""
         with _lock:
             if self._closed:
                 raise SpaidError(Code.FAILED_PRECONDITION, 'CLOSED', 'the client is closed; make another one')
@@ -86,11 +87,11 @@ class Driver:
                 raise SpaidError(Code.FAILED_PRECONDITION, 'FORKED_DURING_CALL', 'this process was forked while a call '
                                  'of its parent ran, and gRPC cannot go on in it; fork between calls, or start '
                                  'processes by multiprocessing\'s "spawn"')
-            if self._channel is None:
-                address = self.settings.address
-                self._channel = (grpc.insecure_channel(address, CHANNEL_OPTIONS) if self._credentials is None else
-                                 grpc.secure_channel(address, self._credentials, CHANNEL_OPTIONS))
-            channel = self._channel
+            if address not in self._channels:
+                self._channels[address] = (
+                    grpc.insecure_channel(address, CHANNEL_OPTIONS) if self._credentials is None else
+                    grpc.secure_channel(address, self._credentials, CHANNEL_OPTIONS))
+            channel = self._channels[address]
             self._calls += 1
         try:
             yield channel
@@ -100,8 +101,8 @@ class Driver:
 
     def close(self) -> None:
         with _lock:
-            channel, self._channel, self._closed = self._channel, None, True
-        if channel is not None:
+            channels, self._channels, self._closed = self._channels, {}, True
+        for channel in channels.values():
             channel.close()
         self.core.link.close()
 
@@ -139,12 +140,12 @@ class Driver:
                 failure = error
 
     def _unary(self, one: Unary, deadline: Deadline) -> Any:
-        with self._call() as channel:
+        with self._call(one.address) as channel:
             call = channel.unary_unary(one.method, type(one.request).SerializeToString, one.response.FromString)
             try:
-                return call(one.request, timeout=deadline.left(), metadata=self.settings.metadata)
+                return call(one.request, timeout=deadline.left(), metadata=self.settings.metadata + one.metadata)
             except grpc.RpcError as error:
-                raise error_of(error, self.settings.address) from None
+                raise error_of(error, one.address) from None
 
     def _stream(self, one: Stream, deadline: Deadline) -> Iterator[Progress]:
         said = threading.Condition()  # guards `one`
@@ -166,9 +167,9 @@ class Driver:
             except Exception as error:  # the server will say that input is missing; this is why
                 failures.append(error)
 
-        with self._call() as channel:
+        with self._call(one.address) as channel:
             call = channel.stream_stream(one.method, _raw, _raw)(
-                requests(), timeout=deadline.left(), metadata=self.settings.metadata)
+                requests(), timeout=deadline.left(), metadata=self.settings.metadata + one.metadata)
             try:
                 for raw in call:
                     with said:
@@ -182,7 +183,7 @@ class Driver:
             except grpc.RpcError as error:
                 if failures:
                     raise failures[0] from None
-                raise error_of(error, self.settings.address) from None
+                raise error_of(error, one.address) from None
             finally:
                 with said:
                     over = True

@@ -12,6 +12,7 @@ from spaid._arrays import Csc
 from spaid._calls import JobFollower
 from spaid._core import Call, Procedure, is_gone
 from spaid._matrix import Sparse
+from spaid._replicas import affinity_of
 from spaid._procedures import Source, Wanted, Work, build, plus_upload, solve, start_solve, upload
 from spaid.errors import SpaidError, bad
 from spaid.results import MatrixInfo, PreconditionerInfo, SolveResult, Timings
@@ -63,6 +64,12 @@ class SystemState:
             self._pattern = ''  # M of the one before serves on
         self.a = taken
         self.matrix = ''
+
+    def at_home(self, call: Call) -> Call:
+        """The call, to where all of this system lies, also what comes when its pattern is another one."""
+        handles = [kept.handle for kept in self._kept.values()] + [self.matrix, self._pattern]
+        home = next((affinity_of(handle) for handle in handles if affinity_of(handle)), '')
+        return call._replace(home=home or _digest.affinity(self.a))
 
     def solve(self, call: Call, want: Wanted, follow: bool) -> Procedure[SolveResult]:
         """follow: M of an earlier step is named where there is one, and becomes what `reuse` makes of it."""

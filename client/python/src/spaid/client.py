@@ -25,14 +25,18 @@ _T = TypeVar('_T')
 
 
 class Client:
-    """A connection to one daemon. Thread-safe; connects with the first call, and anew in a forked process.
+    """A connection to one daemon, or to some replicas. Thread-safe; connects with the first call, and anew in a forked
+    process.
 
-    address: HOST:PORT or unix:PATH; None: $SPAID_ADDRESS, else 127.0.0.1:7433. token: bearer token; None:
+    address: HOST:PORT or unix:PATH; several, with commas between them: replicas, of which each matrix, by its pattern,
+    has one (needs xxhash), and of which one that cannot be reached, or drains, is skipped for a while; lists and
+    server_info are of the first that can be reached. None: $SPAID_ADDRESS, else 127.0.0.1:7433. token: bearer token; None:
     $SPAID_TOKEN. tenant: believed only by --trust-tenant-header. ca_file, certificate_file, key_file: PEM, any set:
     TLS; the last two: mTLS. local_socket: the --local-socket of a daemon on this host, None: $SPAID_LOCAL_SOCKET;
     with it arrays of 256 KiB and more go by shared memory, through segments of up to staging_bytes in all, or where
     they lie, if `allocate` made them. max_attempts: of calls that may be repeated, with back-off. chunk_bytes: 8 to
-    3 MiB. send_digests: ask whether the daemon has a matrix before it is sent (needs xxhash).
+    3 MiB. send_digests: ask whether the daemon has a matrix before it is sent (needs xxhash). traceparent: the span
+    that calls are part of, as W3C Trace Context writes it; '': $TRACEPARENT.
 
     InputError/BAD_OPTION, UNREADABLE_FILE at once; every call may raise SpaidError.
 
@@ -45,11 +49,11 @@ class Client:
     def __init__(self, address: str | None = None, *, token: str | None = None, tenant: str = '', ca_file: str = '',
                  certificate_file: str = '', key_file: str = '', local_socket: str | None = None,
                  max_attempts: int = 4, chunk_bytes: int = 1 << 20, send_digests: bool = True,
-                 send_checksums: bool = True, staging_bytes: int = 256 << 20) -> None:
+                 send_checksums: bool = True, staging_bytes: int = 256 << 20, traceparent: str = '') -> None:
         self._driver = Driver(Settings.of(
             address, token, local_socket, tenant=tenant, ca_file=ca_file, certificate_file=certificate_file,
             key_file=key_file, max_attempts=max_attempts, chunk_bytes=chunk_bytes, send_digests=send_digests,
-            send_checksums=send_checksums, staging_bytes=staging_bytes))
+            send_checksums=send_checksums, staging_bytes=staging_bytes, traceparent=traceparent))
 
     def __enter__(self) -> Client:
         return self

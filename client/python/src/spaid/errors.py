@@ -102,6 +102,10 @@ def from_status(number: int, text: str, metadata: Iterable[tuple[str, str | byte
             reason = 'CONNECTION_LOST'
             text = (f'the connection to the spaid daemon at {address} broke: {text}; see the daemon\'s log, '
                     'and try again')
+    elif number == Code.UNKNOWN:
+        # The daemon has a code for everything: a proxy has ended a call whose status never came.
+        code, reason = Code.UNAVAILABLE, 'CONNECTION_LOST'
+        text = f'the call to {address} ended without a status ({text}); a proxy has lost its daemon: try again'
     elif code == Code.DEADLINE_EXCEEDED:
         reason = 'TIMEOUT'
         text = (f'the timeout passed before the daemon at {address} had answered; give it more time, or '

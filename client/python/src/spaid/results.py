@@ -356,6 +356,7 @@ class JobInfo:
     priority: str
     devices: tuple[str, ...]
     tenant: str
+    trace_id: str
 
 
 @dataclasses.dataclass(frozen=True)
