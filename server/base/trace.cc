@@ -89,8 +89,9 @@ TracePtr Tracer::Begin(std::string_view traceparent, std::string_view tracestate
     trace.trace = RandomBytes<16>();
   }
   const bool decided = brought && sampling_.by_parent;
-  trace.sampled =
-      sink_ != nullptr && (decided ? brought->sampled : InRatio(trace.trace, sampling_.ratio));
+  trace.sampled = sink_ != nullptr &&
+                  (decided ? brought->sampled : InRatio(trace.trace, sampling_.ratio)) &&
+                  sink_->HasRoom();
   if (!brought && !trace.sampled) return nullptr;
   trace.span = NewSpanId();
   trace.id = absl::BytesToHexString(

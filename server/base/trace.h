@@ -59,6 +59,9 @@ class SpanSink {
   virtual ~SpanSink() = default;
   // Takes a span, or counts it as dropped. Never waits.
   virtual void Add(Span span) = 0;
+  // Asks, before the spans of a call are made, if there is room; false: they are counted as one
+  // that was dropped.
+  virtual bool HasRoom() { return true; }
 };
 
 // How traces are sampled that nobody has decided on, or, without `by_parent`, all.

@@ -4,12 +4,10 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -188,6 +186,7 @@ void OtlpExporter::Add(Span span) {
   {
     const std::lock_guard lock(mutex_);
     if (waiting_.size() >= options_.queue) {
+      full_ = true;
       ++queue_full_;
       return;
     }
@@ -195,6 +194,12 @@ void OtlpExporter::Add(Span span) {
     full = waiting_.size() == options_.batch;
   }
   if (full) some_.notify_one();
+}
+
+bool OtlpExporter::HasRoom() {
+  if (!full_.load(std::memory_order_relaxed)) return true;
+  ++queue_full_;
+  return false;
 }
 
 SpanCounts OtlpExporter::counts() const { return {exported_, queue_full_, failed_}; }
@@ -208,6 +213,7 @@ void OtlpExporter::Run() {
                      [this] { return stopping_ || waiting_.size() >= options_.batch; });
       last = stopping_;
       spans.swap(waiting_);
+      full_ = false;
     }
     const auto count = static_cast<int64_t>(spans.size());
     if (count == 0) continue;

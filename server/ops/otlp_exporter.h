@@ -58,6 +58,7 @@ class OtlpExporter final : public SpanSink {
   ~OtlpExporter() override;
 
   void Add(Span span) override;
+  bool HasRoom() override;
   SpanCounts counts() const;
 
  private:
@@ -69,8 +70,9 @@ class OtlpExporter final : public SpanSink {
   const std::shared_ptr<grpc::Channel> channel_;
   std::mutex mutex_;
   std::condition_variable some_;
-  std::vector<Span> waiting_;  // guarded by mutex_
-  bool stopping_ = false;      // the same
+  std::vector<Span> waiting_;      // guarded by mutex_
+  std::atomic<bool> full_{false};  // the queue was, when a span came; until it is taken
+  bool stopping_ = false;          // the same
   std::atomic<int64_t> exported_{0}, queue_full_{0}, failed_{0};
   std::thread thread_;
 };

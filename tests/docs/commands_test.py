@@ -42,6 +42,7 @@ NOT_RUN = {
     'mpirun ': 'the same',
     'mpirun --bind-to none': "MpiDaemon's tests start daemons so",
     'sbatch': 'needs Slurm; deploy.slurm starts one and submits the script',
+    'haproxy ': 'Fleet.routing starts it with the file before three daemons',
     'docker build': 'needs Docker and a network; deploy.docker checks the file',
     'kubectl': 'needs a cluster; deploy.kustomize renders the manifests',
 }

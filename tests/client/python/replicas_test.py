@@ -7,6 +7,7 @@ import socket
 import pytest
 
 import spaid
+import spaid.aio
 from conftest import running
 from problems import convection, poisson, residual, right_hand_side
 from spaid import _digest, _matrix

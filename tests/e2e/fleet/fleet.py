@@ -84,7 +84,7 @@ class HaProxy(Proxy):
         stats = pathlib.Path(self.folder.name, 'stats')
         return replaced(text, [(r'^    bind .*$', f'    bind {self.address} proto h2'),
                                (r'^    http-check connect port 7434 ', '    http-check connect '),
-                               (r' inter 2s ', ' inter 200ms '),
+                               (r' inter 500ms ', ' inter 200ms '),
                                (r'^global$', f'global\n    stats socket {stats}')])
 
     def command(self):
