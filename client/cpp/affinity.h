@@ -1,4 +1,4 @@
-// What calls about one matrix have in common: AffinityOf (spaid/client.h).
+// Makes what calls about one matrix have in common: AffinityOf (spaid/client.h).
 #pragma once
 
 #include <string_view>

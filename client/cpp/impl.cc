@@ -120,7 +120,7 @@ Client::Impl::Impl(ClientOptions given)
   if (broken) return;
   traceparent = options.traceparent;
   if (const char* const set = std::getenv("TRACEPARENT"); traceparent.empty() && set) {
-    // What somebody else has set, and is none, is nobody's error.
+    // A value that is none, set by somebody else, is nobody's error.
     if (!internal::CheckTraceparent(set)) traceparent = set;
   }
   retry.max_attempts = options.max_attempts;

@@ -109,7 +109,7 @@ void AppendField(const LogField& field, std::string* line) {
   line->append(",");
   line->append(Quoted(field.key));
   line->append(":");
-  // What is no number to JSON (nan, inf) is a text.
+  // Numbers that JSON lacks (nan, inf) are texts.
   const bool number = field.value.find('n') == std::string::npos;
   line->append(field.bare && number ? field.value : Quoted(field.value));
 }

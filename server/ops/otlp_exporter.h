@@ -24,11 +24,11 @@ class Channel;
 
 namespace spaid::server {
 
-// What the environment of OpenTelemetry says, by its names.
+// Holds what the environment of OpenTelemetry says, by its names.
 struct OtlpOptions {
   std::string endpoint;  // "http://HOST:PORT", or https; empty: nothing is exported
   std::string ca_file;   // for https; empty: the system's authorities
-  // Of the resource: service.name, service.instance.id, …
+  // Attributes of the resource: service.name, service.instance.id, …
   std::vector<std::pair<std::string, std::string>> resource;
   Sampling sampling;
   size_t queue = 2048;                        // spans that may wait

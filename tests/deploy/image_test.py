@@ -24,7 +24,7 @@ ROOT = BUILD = pathlib.Path()
 SPAIDCTL = NPM = ''
 IMAGE = 'localhost/spaid-of-a-test:cpu'
 USER = 65532
-# Where podman's own limits of descriptors and processes are over those that this machine allows, nothing starts.
+# If podman's own limits of descriptors and processes are over those that this machine allows, nothing starts.
 CONTAINERS = '[containers]\ndefault_ulimits = ["nofile=4096:4096", "nproc=4096:4096"]\n'
 
 

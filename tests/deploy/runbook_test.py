@@ -26,7 +26,7 @@ NOT_RUN = {
     'cmake --build': 'the same',
 }
 KINDS = {'deployment': 'Deployment', 'statefulset': 'StatefulSet', 'service': 'Service', 'certificate': 'Certificate'}
-# What kubectl says when it has understood all, and then finds no cluster.
+# The words of kubectl when it has understood all, and then finds no cluster.
 NO_CLUSTER = re.compile(r'connection to the server \S+ was refused|connect: connection refused')
 
 

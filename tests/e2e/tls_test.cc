@@ -231,7 +231,7 @@ TEST_F(Tls, ItIsToldWhenCertificatesExpire) {
   for (const char* file : {"{file=\"tls-cert\"}", "{file=\"tls-client-ca\"}"}) {
     EXPECT_NEAR(Metric(daemon, name + file), in_two_days, 300) << file;
   }
-  // Of several in a file the first counts; a file that cannot be read changes nothing.
+  // The first of several in a file counts; a file that cannot be read changes nothing.
   OpenSsl({"req", "-x509", "-key", ca.Path("server.key"), "-days", "1", "-subj", "/CN=one", "-out",
            ca.Path("one.pem")});
   std::ofstream chain(folder_ / "server.pem", std::ios::app);

@@ -236,7 +236,7 @@ class SparseProduct {
     bin(Warp{}, std::integral_constant<int, 1024>{}, 3);
     for (size_t k = 4; k < kBins.size(); ++k) {
       if (binned.count[k] == 0) continue;
-      // Of the numbers of entries alone more fit than of values.
+      // More numbers of entries fit than values.
       if constexpr (kValues) {
         if (k > 4) return false;
         Launch<32, 2048, true>(binned, k);

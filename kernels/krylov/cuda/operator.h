@@ -30,7 +30,7 @@ Operator MakeOperator(Context& context, const PatternRef& pattern, const double*
                       Order order, bool fp32);
 // Gives the operator the values of `matrix`, by columns, which has its pattern. Throws
 // CudaFault::kPlanMismatch where the size or number of entries differs, and for what is no matrix.
-// Where the operator held half of a symmetric matrix and the values no longer are symmetric, it is
+// If the operator held half of a symmetric matrix and the values no longer are symmetric, it is
 // laid out anew; where there is no memory for that (CudaFault::kOutOfMemory), its values are
 // invalid.
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);

@@ -136,7 +136,7 @@ TEST(Replicas, WhereAllAreDeadTheFirstIsAsked) {
   EXPECT_EQ(replicas.Pick("a1b2c3d4", now).address, all[RendezvousOrder(all, "a1b2c3d4")[0]]);
 }
 
-// What each call to a server carried: method -> affinity ("": none).
+// Holds what each call to a server carried: method -> affinity ("": none).
 struct Carried {
   std::mutex mutex;
   std::multimap<std::string, std::string> seen;

@@ -35,7 +35,7 @@ def microseconds_a_job(programs, jobs, endpoint):
                            check=True, capture_output=True)
 
         def used():
-            # Of all threads, in nanoseconds; those that end meanwhile are none of a steady daemon's.
+            # All threads together, in nanoseconds; those that end meanwhile are none of a steady daemon's.
             return sum(int((task / 'schedstat').read_text().split()[0])
                        for task in pathlib.Path(f'/proc/{daemon.process.pid}/task').iterdir())
 

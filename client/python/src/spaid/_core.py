@@ -87,7 +87,7 @@ class Settings:
         """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None, and $TRACEPARENT."""
         env = os.environ.get
         given = env('TRACEPARENT', '')
-        # What somebody else has set, and is none, is nobody's error.
+        # A value that is none, set by somebody else, is nobody's error.
         if not others.get('traceparent') and _TRACEPARENT.fullmatch(given):
             others['traceparent'] = given
         return cls(address if address is not None else env('SPAID_ADDRESS') or DEFAULT_ADDRESS,
