@@ -67,11 +67,12 @@ TEST(AmgEngine, UnequalSweepsAreNotForCg) {
   EXPECT_LE(Iterations(a, *built.preconditioner, Method::kBicgstab), 10);
 }
 
-TEST(AmgEngine, SolvesAreTheHostsAlone) {
+TEST(AmgEngine, SolvesAreForGpusButNotForRanks) {
   for (const Method method : {Method::kCg, Method::kBicgstab, Method::kGmres}) {
-    EXPECT_THAT(HostAlone({.method = method}, MForm::kParts), HasSubstr("multigrid"));
-    EXPECT_THAT(HostAlone({.method = method}, MForm::kMatrix), IsEmpty());
+    EXPECT_THAT(HostAlone({.method = method}, MForm::kParts), IsEmpty());
+    EXPECT_THAT(NotOverRanks({.method = method}, MForm::kParts), HasSubstr("multigrid"));
   }
+  EXPECT_THAT(HostAlone({.method = Method::kIdr}, MForm::kParts), HasSubstr("host alone"));
 }
 
 TEST(AmgEngine, RefusesWhatItCannotServe) {
