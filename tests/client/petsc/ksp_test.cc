@@ -377,10 +377,10 @@ TEST_F(KspTest, TellsOfASolveThatAnOperatorCancels) {
   seen.then = [&] {
     if (Rank() == 0 && !std::exchange(cancelled, true)) {
       const std::string ctl = SPAIDCTL " --address=" + address;
-      const e2e::Ran ran =
-          e2e::RunProgram({"/bin/sh", "-c",
-                           ctl + " cancel $(" + ctl +
-                               " jobs --state=running | grep -o 'jobs/[0-9a-f]*' | head -1)"});
+      const e2e::Ran ran = e2e::RunProgram(
+          {"/bin/sh", "-c",
+           ctl + " cancel $(" + ctl +
+               " jobs --state=running | grep -o 'jobs/[0-9a-f]*-[0-9a-z]*' | head -1)"});
       EXPECT_EQ(ran.status, 0) << ran.output;
     }
     return static_cast<PetscErrorCode>(0);
