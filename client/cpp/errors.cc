@@ -94,6 +94,15 @@ Error FromStatus(const grpc::Status& status, std::string_view address) {
                       (text.empty() ? "" : " (" + text + ")") +
                       "; a proxy has lost its daemon: try again";
       break;
+    case Code::kCancelled:
+      // A caller's own cancellation is no reset by the other side, and the daemon says why it
+      // cancels.
+      if (!Contains(text, "RST_STREAM")) break;
+      error.code = Code::kUnavailable;
+      error.reason = kConnectionLost;
+      error.message = "the call to " + where + " was reset (" + text +
+                      "); a proxy has lost its daemon: try again";
+      break;
     case Code::kDeadlineExceeded:
       error.reason = kTimeout;
       error.message = "the call's timeout passed before the daemon at " + where +

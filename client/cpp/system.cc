@@ -143,7 +143,8 @@ Expected<SolveResult> System::SolveOnce(std::span<const double> b, const SolveOp
   Timings upload;
   auto stored = client.Upload(a_, "", call, upload);
   if (!stored.ok()) return stored.error();
-  auto solved = client.Solve({.matrix = stored->name}, a_.n, b, options, call);
+  matrix_ = pattern_ = stored->name;  // known even if it is gone when the solve comes
+  auto solved = client.Solve({.matrix = matrix_}, a_.n, b, options, call);
   if (solved.ok()) internal::AddUpload(upload, solved->timings);
   return solved;
 }

@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <spaid/client.h>
+#include <spaid/system.h>
 
 #include <atomic>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -516,6 +518,41 @@ TEST(Solve, UploadsAgainWhatWasEvicted) {
   EXPECT_EQ(uploads, 2);
   EXPECT_EQ(books.headers[0].matrix(), "matrices/2");
   EXPECT_EQ(solved->timings.bytes_up, 1234);  // of the upload
+}
+
+// A system is larger than what comes along with a solve, and its matrix goes before the solve
+// comes.
+TEST(SystemSolve, UploadsAgainWhatWasGoneBeforeItsFirstSolve) {
+  std::atomic<int> uploads = 0, solves = 0;
+  SolveBooks books;
+  const auto keep = KeepBooks(books);
+  const int n = 20000;
+  ScriptedServer server(
+      {.upload =
+           [&](grpc::ServerContext&, UploadStream& stream) {
+             ++uploads;
+             v1::UploadMatrixRequest request;
+             while (stream.Read(&request)) {
+             }
+             stream.Write(Done("matrices/" + std::to_string(uploads), n));
+             return grpc::Status::OK;
+           },
+       .solve = [&](grpc::ServerContext& context, SolveStream& stream) -> grpc::Status {
+         if (++solves == 1) return testing::Evicted("matrices/1");
+         return keep(context, stream);
+       }});
+  Client client({.address = server.address(), .send_digests = false});
+  std::vector<int64_t> col_ptr(n + 1);
+  std::vector<int32_t> row_idx(n);
+  std::iota(col_ptr.begin(), col_ptr.end(), 0);
+  std::iota(row_idx.begin(), row_idx.end(), 0);
+  const std::vector<double> ones(n, 1.0);
+  System system(client, CscView{n, col_ptr, row_idx, ones},
+                {.engine = Engine::kNone, .omit_solution = true});
+  (void)system.Solve(ones);
+  EXPECT_EQ(uploads, 2);
+  ASSERT_EQ(books.headers.size(), 1U);
+  EXPECT_EQ(books.headers[0].matrix(), "matrices/2");
 }
 
 TEST(Solve, AnEvictedPreconditionerIsNotHealedByUploading) {

@@ -142,6 +142,7 @@ def spaid_code(name):
     (14, 'failed to connect to all addresses', 'UNREACHABLE', 'is it running there'),
     (14, 'Socket closed', 'CONNECTION_LOST', 'try again'),
     (2, 'Stream removed', 'CONNECTION_LOST', 'a proxy has lost its daemon'),
+    (1, 'Received RST_STREAM with error code 8', 'CONNECTION_LOST', 'a proxy has lost its daemon'),
     (4, 'Deadline Exceeded', 'TIMEOUT', 'give it more time'),
     (12, 'Method not found!', '', 'is it a spaid daemon'),
     (13, '', '', 'no reason'), (99, 'odd', '', 'odd')])
@@ -149,5 +150,5 @@ def test_errors_without_details(number, text, reason, cure):
     for trailer in ((), (('grpc-status-details-bin', b'\xff\xff'),), (('grpc-status-details-bin', b''),)):
         error = errors.from_status(number, text, trailer, 'here:1')
         assert error.reason == reason and cure in str(error)
-        expected = {2: errors.Code.UNAVAILABLE, 99: errors.Code.UNKNOWN}
+        expected = {1: errors.Code.UNAVAILABLE, 2: errors.Code.UNAVAILABLE, 99: errors.Code.UNKNOWN}
         assert error.code == expected.get(number, number)
