@@ -95,13 +95,12 @@ Error FromStatus(const grpc::Status& status, std::string_view address) {
                       "; a proxy has lost its daemon: try again";
       break;
     case Code::kCancelled:
-      // A caller's own cancellation is no reset by the other side, and the daemon says why it
-      // cancels.
-      if (!Contains(text, "RST_STREAM")) break;
+      // The daemon says why it cancels, and who stops a call of one's own is not told of it.
       error.code = Code::kUnavailable;
       error.reason = kConnectionLost;
-      error.message = "the call to " + where + " was reset (" + text +
-                      "); a proxy has lost its daemon: try again";
+      error.message = "the call to " + where + " was reset" +
+                      (text.empty() ? "" : " (" + text + ")") +
+                      "; its daemon, or a proxy that has lost it, went away: try again";
       break;
     case Code::kDeadlineExceeded:
       error.reason = kTimeout;

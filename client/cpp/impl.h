@@ -105,6 +105,11 @@ struct Client::Impl {
         std::stop_callback cancel(call.stop(), [&context] { context.TryCancel(); });
         return once(replica, context);
       }();
+      // The stop's own reset is nothing that the replica did.
+      if (!result.ok() && call.stop().stop_requested() &&
+          result.error().reason == internal::kConnectionLost) {
+        return call.Stopped();
+      }
       const bool elsewhere = replicas->Ended(replica, result.ok() ? nullptr : &result.error());
       if (result.ok()) return result;
       if (progressed()) attempt = lost = 0;

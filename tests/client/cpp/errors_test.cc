@@ -100,8 +100,6 @@ TEST(Errors, ACallThatEndsWithoutAStatusWasLostByAProxy) {
   const grpc::Status reset(grpc::StatusCode::CANCELLED, "Received RST_STREAM with error code 8");
   EXPECT_EQ(internal::FromStatus(reset, "host:1").code, Code::kUnavailable);
   EXPECT_EQ(internal::FromStatus(reset, "host:1").reason, "CONNECTION_LOST");
-  const grpc::Status own(grpc::StatusCode::CANCELLED, "CANCELLED");
-  EXPECT_EQ(internal::FromStatus(own, "host:1").code, Code::kCancelled);
   const auto odd = static_cast<grpc::StatusCode>(99);
   EXPECT_EQ(internal::FromStatus(grpc::Status(odd, "odd"), "host:1").code, Code::kUnknown);
 }

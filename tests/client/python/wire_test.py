@@ -142,7 +142,7 @@ def spaid_code(name):
     (14, 'failed to connect to all addresses', 'UNREACHABLE', 'is it running there'),
     (14, 'Socket closed', 'CONNECTION_LOST', 'try again'),
     (2, 'Stream removed', 'CONNECTION_LOST', 'a proxy has lost its daemon'),
-    (1, 'Received RST_STREAM with error code 8', 'CONNECTION_LOST', 'a proxy has lost its daemon'),
+    (1, 'Received RST_STREAM with error code 8', 'CONNECTION_LOST', 'went away'),
     (4, 'Deadline Exceeded', 'TIMEOUT', 'give it more time'),
     (12, 'Method not found!', '', 'is it a spaid daemon'),
     (13, '', '', 'no reason'), (99, 'odd', '', 'odd')])

@@ -164,12 +164,14 @@ def places(proxy, daemons, affinities):
 
 
 class Load:
-    """spaid-load in the background: `report()` waits for its end."""
+    """spaid-load in the background: `report()` waits for its end. Its 27 patterns come to each of three daemons,
+    wherever these have their places, but for one run in 20,000."""
 
     def __init__(self, address, *flags):
         self.process = subprocess.Popen(
             [os.environ['SPAID_LOAD'], f'--address={address}', '--json=-', '--engines=static-spai', '--mix=' + ','.join(
-                [f'{family}:{size}' for family in ('poisson', 'convdiff', 'p27', 'varcoef') for size in range(5, 11)]),
+                f'{family}:{size}' for family in ('poisson', 'convdiff', 'p27', 'varcoef', 'aniso')
+                for size in range(5, 14)),
              *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 

@@ -106,10 +106,10 @@ def from_status(number: int, text: str, metadata: Iterable[tuple[str, str | byte
         # The daemon has a code for everything: a proxy has ended a call whose status never came.
         code, reason = Code.UNAVAILABLE, 'CONNECTION_LOST'
         text = f'the call to {address} ended without a status ({text}); a proxy has lost its daemon: try again'
-    elif code == Code.CANCELLED and 'RST_STREAM' in text:
-        # A caller's own cancellation is no reset by the other side, and the daemon says why it cancels.
+    elif code == Code.CANCELLED and 'Locally cancelled' not in text:
+        # The daemon says why it cancels.
         code, reason = Code.UNAVAILABLE, 'CONNECTION_LOST'
-        text = f'the call to {address} was reset ({text}); a proxy has lost its daemon: try again'
+        text = f'the call to {address} was reset ({text}); its daemon, or a proxy that has lost it, went away: try again'
     elif code == Code.DEADLINE_EXCEEDED:
         reason = 'TIMEOUT'
         text = (f'the timeout passed before the daemon at {address} had answered; give it more time, or '
