@@ -243,6 +243,35 @@ TEST_F(Gpu, SolvesWithWhatIsThereAlready) {
   EXPECT_EQ(by_gmres->device, "gpu:0");
 }
 
+// AUTO begins with Jacobi, and this system takes that hundreds of iterations.
+TEST_F(Gpu, SolvesByMultigridWhereTheMatrixIs) {
+  const CscMatrix a = Poisson(700, 700);
+  const std::vector<double> b = SmoothRhs(a);
+  Daemon gpu({"--devices=cpu,gpu:0", "--gpu-lanes=1", "--threads=1"}), cpu({"--devices=cpu"});
+  ASSERT_TRUE(gpu.serving() && cpu.serving()) << gpu.log() << cpu.log();
+  Client client({.address = gpu.address()}), host({.address = cpu.address()});
+  const auto there = client.Upload(a), here = host.Upload(a);
+  ASSERT_TRUE(there.ok() && here.ok());
+  const SolveOptions options{.engine = Engine::kAmg, .method = Method::kCg, .rtol = 1e-9};
+  const auto expected = host.Solve(here->name, b, options);
+  ASSERT_TRUE(expected.ok()) << expected.error().message;
+  for (const bool again : {false, true}) {
+    const auto solved = client.Solve(there->name, b, options);
+    ASSERT_TRUE(solved.ok()) << solved.error().message;
+    EXPECT_EQ(solved->device, "gpu:0") << solved->placement;
+    EXPECT_EQ(solved->figures.place_ms > 0, !again) << "both are there";
+    EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+    EXPECT_LE(RelativeResidual(a, solved->x, b), 1.01e-9);
+    EXPECT_NEAR(static_cast<double>(solved->rhs[0].iterations),
+                static_cast<double>(expected->rhs[0].iterations), 1);
+  }
+  const auto by_auto = client.Solve(there->name, b, {.engine = Engine::kAuto, .rtol = 1e-9});
+  ASSERT_TRUE(by_auto.ok()) << by_auto.error().message;
+  EXPECT_EQ(by_auto->device, "gpu:0") << by_auto->placement;
+  EXPECT_EQ(by_auto->rhs[0].outcome, Outcome::kConverged) << by_auto->rhs[0].detail;
+  EXPECT_LE(RelativeResidual(a, by_auto->x, b), 1.01e-9);
+}
+
 // A code that steps through time: new values, the old matrix goes, the old M stays.
 TEST_F(Gpu, TheValuesOfTheNextStepTakeThePlaceOfTheLast) {
   CscMatrix a = ConvectionDiffusion(400, 300, 0.3);
