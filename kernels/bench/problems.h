@@ -40,6 +40,31 @@ inline CscMatrix Circuit(int n, int hubs, int hub_degree) {
 // Columns that share 61 local problems of `count` entries of A each.
 inline CscMatrix Periodic(int32_t n, int count) { return Transposed(gallery::Periodic(n, count)); }
 
+// The 7-point Laplacian on the voxels of a ball in a cube of m³, in the cube's order: as regular as
+// the cube, but with too many diagonals to be stored by these.
+inline CscMatrix Voxels(int m) {
+  const CscMatrix cube = ConvectionDiffusion(m, 0);
+  Array<int32_t> number(cube.n_cols, -1);
+  int32_t inside = 0;
+  for (int64_t i = 0; i < cube.n_cols; ++i) {
+    const int64_t x = 2 * (i % m) + 1 - m, y = 2 * (i / m % m) + 1 - m, z = 2 * (i / m / m) + 1 - m;
+    if (x * x + y * y + z * z <= int64_t{m} * m) number[i] = inside++;
+  }
+  CscMatrix ball;
+  ball.n_rows = ball.n_cols = inside;
+  ball.col_ptr.push_back(0);
+  for (int64_t j = 0; j < cube.n_cols; ++j) {
+    if (number[j] < 0) continue;
+    for (int64_t p = cube.col_ptr[j]; p < cube.col_ptr[j + 1]; ++p) {
+      if (number[cube.row_idx[p]] < 0) continue;
+      ball.row_idx.push_back(number[cube.row_idx[p]]);
+      ball.values.push_back(cube.values[p]);
+    }
+    ball.col_ptr.push_back(static_cast<int64_t>(ball.row_idx.size()));
+  }
+  return ball;
+}
+
 inline CscMatrix WithVaryingCoefficients(CscMatrix a) {
   gallery::VaryCoefficients({a.col_ptr, a.row_idx, a.values});
   return a;

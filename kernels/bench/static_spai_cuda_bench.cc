@@ -34,6 +34,7 @@ const Problem kProblems[] = {
     {"aniso_1640", [] { return Anisotropic(1640, 1e-3, std::numbers::pi / 8); }},
     {"P7_128_scattered", [] { return Scattered(ConvectionDiffusion(128, 0), 1); }},
     {"E80_40_scattered", [] { return Scattered(Elasticity(40), 3); }},
+    {"P7_160_voxels", [] { return Voxels(160); }},
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
 };
 
