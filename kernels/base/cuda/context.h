@@ -93,8 +93,8 @@ struct Context {
   // Copies arrays to the host, and waits for them. `arrived`: as Staging::Out's.
   void Download(const std::vector<HostCopy>& copies,
                 const Staging::Arrived& arrived = nullptr) const;
-  // Copies `count` elements from the memory of one device to that of one, this one or others, in
-  // the order of this stream.
+  // Copies `count` elements between the memories of two devices, or within one's, in the order of
+  // this stream.
   template <class T>
   void CopyAcross(T* to, int to_ordinal, const T* from, int from_ordinal, int64_t count) const {
     CopyBytesAcross(to, to_ordinal, from, from_ordinal, static_cast<size_t>(count) * sizeof(T));
