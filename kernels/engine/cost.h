@@ -60,9 +60,8 @@ inline constexpr double kWavesCost = 2;
 // threads) is done sooner by two GPUs than by one, from host to host: 1.07 to 1.74 times in all
 // cases measured (docs/decisions/splitting.md); at 10 to 85 ms 0.95 to 1.08 times,
 // under 5 ms they are later. Shorter ones spend their time on transfers. Dynamic SPAI goes by the
-// same figure: 0.9 to 1.38 times.
+// same figure: 0.9 to 1.38 times. FSAI is not split: its G,
+// which is joined on one device, has not been measured on two cards.
 inline constexpr double kSplitWorthMs = 100;
-// The same of adaptive FSAI.
-inline constexpr double kSplitAfsaiMs = 100;
 
 }  // namespace spaid::kernels
