@@ -242,13 +242,18 @@ class PlanOfFsai final : public EnginePlan {
   std::shared_ptr<const FsaiCudaPlan> there_;  // the same on a CUDA device; null: it is the host's
 };
 
-constexpr GpuBuilds kOnGpu = {
-    .worth_ms = kGpuFsaiWorthMs,
-    .waves = "rows of G are made in waves, as memory allows, and G by columns is made by the host",
-    .too_large = ", even with its rows made in waves",
-    .cure =
-        "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
-        "pattern"};
+constexpr GpuBuilds OnGpu(double splits_from_ms) {
+  return {.worth_ms = kGpuFsaiWorthMs,
+          .waves =
+              "rows of G are made in waves, as memory allows, and G by columns is made by the host",
+          .too_large = ", even with its rows made in waves",
+          .cure =
+              "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
+              "pattern",
+          .splits_from_ms = splits_from_ms};
+}
+constexpr GpuBuilds kOnGpu = OnGpu(GpuBuilds().splits_from_ms);
+constexpr GpuBuilds kGrownOnGpu = OnGpu(kSplitWorthMs);
 
 class Fsai final : public PreconditionerEngine {
  public:
@@ -343,7 +348,7 @@ const PreconditionerEngine& AfsaiEngine() {
                             .factored = true,
                             .takes_pattern = true,
                             .grows_pattern = true,
-                            .on_gpu = &kOnGpu,
+                            .on_gpu = &kGrownOnGpu,
                             .over_ranks = true,
                             .rates = {.cpu = {.fixed = 4e4, .row = 200, .gathered = 1.6},
                                       .gpu = {.fixed = 1.39e6,
