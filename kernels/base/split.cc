@@ -5,6 +5,7 @@
 #include <exception>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "kernels/base/parallel.h"
 
@@ -17,9 +18,9 @@ constexpr int64_t kMostColumns = 1024;  // of a batch
 
 }  // namespace
 
-std::vector<IndexRange> CutByWork(int64_t n, int parts, int threads,
-                                  const std::function<double(int64_t k)>& work) {
-  if (parts <= 1 || n <= 1) return {{0, n}};
+BatchedWork SumWork(int64_t n, int parts, int threads,
+                    const std::function<double(int64_t k)>& work) {
+  if (parts <= 1 || n <= 1) return {.n = n, .batch = std::max<int64_t>(n, 1), .sums = {1}};
   const int64_t batch = std::clamp<int64_t>(n / (parts * kBatchesOfPart), 1, kMostColumns);
   const int64_t batches = (n - 1) / batch + 1;
   std::vector<double> sums(static_cast<size_t>(batches));
@@ -30,6 +31,14 @@ std::vector<IndexRange> CutByWork(int64_t n, int parts, int threads,
       sums[static_cast<size_t>(b)] = sum;
     }
   });
+  return {n, batch, std::move(sums)};
+}
+
+std::vector<IndexRange> CutByWork(int64_t n, int parts, int threads,
+                                  const std::function<double(int64_t k)>& work) {
+  if (parts <= 1 || n <= 1) return {{0, n}};
+  const auto [all, batch, sums] = SumWork(n, parts, threads, work);
+  const auto batches = static_cast<int64_t>(sums.size());
   double left = 0;
   for (const double sum : sums) left += sum;
   std::vector<IndexRange> ranges;
@@ -65,6 +74,39 @@ std::vector<IndexRange> CutByColumns(size_t parts, const int64_t* ptr, int64_t n
         std::min(kMostUnknowns, static_cast<double>(ptr[k + 1] - ptr[k]) * spread);
     return kColumn + kEntry * mean * unknowns + unknowns * unknowns * unknowns / 3;
   });
+}
+
+IndexRange RangeQueue::Take(bool whole_part) {
+  // Of all the work of one part: less is not worth a launch of its own.
+  constexpr double kLeast = 1.0 / 64;
+  const std::lock_guard lock(mutex_);
+  const double share = whole_part ? all_ / parts_ : std::max(left_ / 2, all_ * kLeast) / parts_;
+  const size_t begin = at_;
+  double own = 0;
+  for (; at_ < work_.sums.size(); ++at_) {
+    const double next = work_.sums[at_];
+    // The nearer of the two borders.
+    if (at_ > begin && own + next / 2 > share) break;
+    own += next;
+  }
+  left_ -= own;
+  const auto row = [&](size_t at) {
+    return std::min(work_.n, static_cast<int64_t>(at) * work_.batch);
+  };
+  return {row(begin), row(at_)};
+}
+
+void RangeQueue::Close() {
+  const std::lock_guard lock(mutex_);
+  at_ = work_.sums.size();
+}
+
+void RangeQueue::Refill() {
+  const std::lock_guard lock(mutex_);
+  at_ = 0;
+  all_ = 0;
+  for (const double sum : work_.sums) all_ += sum;
+  left_ = all_;
 }
 
 Status AtOnce(size_t count, const std::function<Status(size_t i)>& work) {

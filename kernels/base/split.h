@@ -25,6 +25,37 @@ struct IndexRange {
 std::vector<IndexRange> CutByWork(int64_t n, int parts, int threads,
                                   const std::function<double(int64_t k)>& work);
 
+// Holds the work of [0, n), summed over batches of up to 1024, fewer of small n.
+struct BatchedWork {
+  int64_t n = 0, batch = 1;
+  std::vector<double> sums;
+};
+// `work` and `threads` as of CutByWork; for one part all is one batch, and `work` is not called.
+BatchedWork SumWork(int64_t n, int parts, int threads,
+                    const std::function<double(int64_t k)>& work);
+
+// Hands [0, n) out to parts that come for more as they become free: ascending ranges, each of half
+// of its part's share of the work that is left, so that all end at about the same time even where
+// the prediction is wrong. Thread-safe.
+class RangeQueue {
+ public:
+  // `work`: borrowed.
+  RangeQueue(const BatchedWork& work, int parts) : work_(work), parts_(parts) { Refill(); }
+  // Returns the next range; of no size: nothing is left. `whole_part`: of a part's share of all the
+  // work, for those that each range costs too much.
+  IndexRange Take(bool whole_part);
+  void Close();   // Leaves nothing.
+  void Refill();  // Begins again.
+
+ private:
+  const BatchedWork& work_;
+  const int parts_;
+  std::mutex mutex_;
+  // Guarded by mutex_:
+  size_t at_ = 0;  // the next batch
+  double all_ = 0, left_ = 0;
+};
+
 // The same by the sizes of local problems: column k has ptr[k + 1] − ptr[k] unknowns, to the power
 // of `power` of the pattern that `ptr` is of, and gathers as many columns of A of `mean` entries.
 std::vector<IndexRange> CutByColumns(size_t parts, const int64_t* ptr, int64_t n, int power,

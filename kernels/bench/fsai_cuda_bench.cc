@@ -73,9 +73,9 @@ void Run(benchmark::State& state, const Problem& problem, bool grow, bool fp32, 
     context.arena->ResetPeak();
     cuda::Stopwatch watch(context);
     const cuda::FsaiG g = cuda::BuildFsai(context, matrix, grow ? nullptr : &rows, nullptr, options,
-                                          {0, a.n_cols}, Nobody(), figures);
+                                          cuda::Once({0, a.n_cols}), Nobody(), figures);
     const double ms = watch.Stop();
-    nnz_made = g.values.size();
+    nnz_made = g.chunks[0].nnz;
     peak = context.arena->peak();
     return ms;
   };

@@ -1,6 +1,6 @@
-// Builds that 1, 2, ... CUDA devices share. `resident`: A on each device, pieces of M, or G,
-// gathered in arrays of the host that are there, M's pattern from A's on the host where it is that;
-// `whole`: from host to host through the engine.
+// Builds that 1, 2, ... CUDA devices share. `resident`: A on each device, pieces of M gathered in
+// arrays of the host that are there, M's pattern from A's on the host where it is that, pieces of G
+// on the first device; `whole`: from host to host through the engine.
 // `rounds`: the pieces of more devices than there are, as many at once as there are; its time is
 // that of the longest round, what all devices would take if no more than those were in each other's
 // way. Nothing is registered where there is no device.
@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/base/clock.h"
@@ -22,7 +24,7 @@
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
 #include "kernels/engine/spec.h"
-#include "kernels/fsai/cuda/fsai.h"
+#include "kernels/fsai/fsai_cuda.h"
 
 namespace spaid::kernels::bench {
 namespace {
@@ -33,15 +35,48 @@ const Problem kStatic[] = {
     {"E80_60", [] { return Elasticity(60); }},
     {"circuit_300k", [] { return Circuit(300000, 12, 700); }},
 };
-const Problem kGrown[] = {
-    {"P7_128", [] { return ConvectionDiffusion(128, 0); }},
-    {"E80_60", [] { return Elasticity(60); }},
+// D A D of a random D: as definite as A, and no row repeats another.
+CscMatrix Rescaled(CscMatrix a) {
+  std::mt19937_64 random(7);
+  std::uniform_real_distribution<double> scale(0.8, 1.25);
+  std::vector<double> d(static_cast<size_t>(a.n_cols));
+  for (double& one : d) one = scale(random);
+  for (int64_t j = 0; j < a.n_cols; ++j) {
+    const auto end = static_cast<size_t>(a.col_ptr[static_cast<size_t>(j) + 1]);
+    for (auto p = static_cast<size_t>(a.col_ptr[static_cast<size_t>(j)]); p < end; ++p) {
+      a.values[p] *= d[static_cast<size_t>(a.row_idx[p])] * d[static_cast<size_t>(j)];
+    }
+  }
+  return a;
+}
+
+// Of aFSAI: with and without rows that repeat, "s" in random order.
+struct Grown {
+  Problem problem;
+  Precision precision = Precision::kFp64;
 };
-// No row repeats another.
-const Problem kVaried[] = {
-    {"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }},
-    {"P27v_100", [] { return WithVaryingCoefficients(Laplacian27(100)); }},
-    {"P27v_50", [] { return WithVaryingCoefficients(Laplacian27(50)); }},
+const Grown kGrown[] = {
+    {{"P7_128", [] { return ConvectionDiffusion(128, 0); }}, Precision::kFp32},
+    {{"E80_60", [] { return Elasticity(60); }}, Precision::kFp32},
+    {{"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }},
+     Precision::kFp32},
+    {{"P7v_128", [] { return WithVaryingCoefficients(ConvectionDiffusion(128, 0)); }}},
+    {{"P27v_100", [] { return WithVaryingCoefficients(Laplacian27(100)); }}},
+    {{"E80s_60", [] { return PermuteNodes(Elasticity(60), 3, 3 * 60 * 60 * 60); }}},
+    {{"E80v_72", [] { return Rescaled(Elasticity(72)); }}},
+    {{"P7v_160", [] { return WithVaryingCoefficients(ConvectionDiffusion(160, 0)); }}},
+    {{"P27s_100", [] { return Scattered(Laplacian27(100), 1); }}},
+    {{"graph_200k", [] { return Transposed(gallery::GraphLaplacian(200000)); }}},
+};
+// From where on splitting pays.
+const Grown kGrownSmall[] = {
+    {{"P7v_32", [] { return WithVaryingCoefficients(ConvectionDiffusion(32, 0)); }}},
+    {{"P7_64", [] { return ConvectionDiffusion(64, 0); }}},
+    {{"P7v_64", [] { return WithVaryingCoefficients(ConvectionDiffusion(64, 0)); }}},
+    {{"P27v_50", [] { return WithVaryingCoefficients(Laplacian27(50)); }}},
+    {{"E80v_12", [] { return Rescaled(Elasticity(12)); }}},
+    {{"E80v_24", [] { return Rescaled(Elasticity(24)); }}},
+    {{"E80v_40", [] { return Rescaled(Elasticity(40)); }}},
 };
 // Much arithmetic for each entry of M.
 const Problem kSquared[] = {
@@ -90,8 +125,7 @@ struct Piece {
   IndexRange range;
   cuda::Matrix matrix = {};
   double ms = 0;       // of plan and build, by the device's clock
-  double plan_ms = 0;  // of that, the plan; of FSAI there is none
-  cuda::FsaiG g = {};
+  double plan_ms = 0;  // of that, the plan
 };
 
 std::vector<Piece> Upload(const CscMatrix& a, size_t parts) {
@@ -182,95 +216,93 @@ void RunStatic(benchmark::State& state, const Problem& problem, size_t parts) {
   state.counters["nnz_m"] = static_cast<double>(m.nnz());
 }
 
-// k_max 30, s 1, epsilon 1e-3, fp32, every row made.
-void RunGrown(benchmark::State& state, const Problem& problem, size_t parts) {
-  const CscMatrix& a = Get(problem);
-  std::vector<Piece> pieces = Upload(a, parts);
-  const auto n = static_cast<size_t>(a.n_cols);
-  CscMatrix g;
-  g.col_ptr.resize(n + 1);
-  std::vector<double> psi(n);
-  FsaiOptions options;
-  options.k_max = 30;
-  options.epsilon = 1e-3;
-  options.precision = Precision::kFp32;
-  options.repeat_hash_bits = 0;
-  Measure(state, pieces, [&] {
-    const auto start = Clock::now();
-    OrDie(AtOnce(pieces.size(), [&](size_t i) {
-      Piece& piece = pieces[i];
-      const auto lock = piece.device->Lock();
-      cuda::Context& context = There(*piece.device);
-      cuda::FsaiFigures figures;
-      cuda::Stopwatch watch(context);
-      piece.g = cuda::BuildFsai(context, piece.matrix, nullptr, nullptr, options, piece.range,
-                                Nobody(), figures);
-      piece.ms = watch.Stop();
-      return Status();
-    }));
-    std::vector<int64_t> first = {0};
-    for (const Piece& piece : pieces) first.push_back(first.back() + piece.g.values.size());
-    // As large from the second run on.
-    g.row_idx.resize(static_cast<size_t>(first.back()));
-    g.values.resize(static_cast<size_t>(first.back()));
-    OrDie(AtOnce(pieces.size(), [&](size_t i) {
-      Piece& piece = pieces[i];
-      const auto lock = piece.device->Lock();
-      std::vector<int64_t> own(static_cast<size_t>(piece.range.size()) + 1);
-      const cuda::FsaiG& made = piece.g;
-      const int64_t rows = piece.range.size(), entries = made.values.size();
-      There(*piece.device)
-          .Download({made.row_ptr.To(own.data(), rows + 1),
-                     made.col_idx.To(g.row_idx.data() + first[i], entries),
-                     made.values.To(g.values.data() + first[i], entries),
-                     made.psi_ratio.To(psi.data() + piece.range.begin, rows)});
-      for (size_t row = 0; row + 1 < own.size(); ++row) {
-        g.col_ptr[static_cast<size_t>(piece.range.begin) + row] = own[row] + first[i];
-      }
-      piece.g = {};
-      return Status();
-    }));
-    return MsSince(start);
-  });
-  state.counters["nnz_m"] = static_cast<double>(g.row_idx.size());
+double Median(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2];
 }
 
-void RunWhole(benchmark::State& state, const Problem& problem, EngineKind kind, size_t parts,
-              int power = 1) {
-  const CscMatrix& a = Get(problem);
-  const auto engine = MakeEngine(true, DevicesOfEngine());
+// k_max 30, s 1, epsilon 1e-3, every row made. Its time is that from A on all devices to G on the
+// first.
+void RunGrown(benchmark::State& state, const Grown& grown, size_t parts) {
+  const CscMatrix& a = Get(grown.problem);
+  const auto plan = PlanFsaiCuda(std::span(Devices()).first(parts), a, nullptr, {});
+  if (!plan.ok()) OrDie(plan.status());
+  FsaiOptions options;
+  options.adaptive = true;
+  options.k_max = 30;
+  options.epsilon = 1e-3;
+  options.precision = grown.precision;
+  options.repeat_hash_bits = 0;
+  std::vector<double> there, grow, join, host, columns;
+  int64_t nnz = 0;
+  const auto once = [&] {
+    FsaiCudaTimings timings;
+    FsaiCudaOutputs outputs;
+    const auto built = GrowFsaiCuda(**plan, nullptr, a, options, {}, &timings, &outputs);
+    if (!built.ok()) OrDie(built.status());
+    there.push_back(timings.build_ms + timings.join_ms);
+    grow.push_back(timings.device_ms);
+    join.push_back(timings.join_ms);
+    host.push_back(there.back() + timings.device_to_host_ms);
+    columns.push_back(timings.columns_ms);
+    nnz = built->g_rows.nnz();
+  };
+  for (int warm = 0; warm < 2; ++warm) once();
+  for (auto* times : {&there, &grow, &join, &host, &columns}) times->clear();
+  for (auto _ : state) {
+    once();
+    state.SetIterationTime(there.back() * 1e-3);
+  }
+  state.counters["median_ms"] = Median(there);
+  state.counters["device_ms"] = Median(grow);
+  state.counters["join_ms"] = Median(join);
+  state.counters["columns_ms"] = Median(columns);
+  state.counters["host_ms"] = Median(host);  // to G, by rows and by columns, on the host
+  state.counters["nnz_m"] = static_cast<double>(nnz);
+}
+
+// By default of its engine but for the precision of FSAI.
+PreconditionerSpec SpecOf(EngineKind kind, int power = 1, Precision precision = Precision::kFp64) {
   PreconditionerSpec spec;
   spec.engine = kind;
   spec.static_spai.pattern.power = power;
-  spec.fsai.precision = Precision::kFp32;
+  spec.fsai.precision = precision;
+  return spec;
+}
+
+void RunWhole(benchmark::State& state, const Problem& problem, const PreconditionerSpec& spec,
+              size_t parts) {
+  const CscMatrix& a = Get(problem);
+  const auto engine = MakeEngine(true, DevicesOfEngine());
   Context context{.device = 1};
   for (size_t i = 0; i < parts; ++i) context.devices.push_back(static_cast<int>(i) + 1);
-  double up_ms = 0, down_ms = 0, assemble_ms = 0;
+  std::vector<double> times, up, down, assemble, place;
   const auto once = [&] {
     const auto start = Clock::now();
     const auto plan = engine->MakePlan(spec, a, nullptr, context);
     if (!plan.ok()) OrDie(plan.status());
     const auto built = (*plan)->Build(spec, a, context);
     if (!built.ok()) OrDie(built.status());
-    const double ms = MsSince(start);
-    up_ms += (*plan)->timings().host_to_device_ms + built->timings.host_to_device_ms;
-    down_ms += (*plan)->timings().device_to_host_ms + built->timings.device_to_host_ms;
-    assemble_ms += built->timings.assemble_ms;
-    return ms;
+    times.push_back(MsSince(start));
+    const auto placing = Clock::now();
+    const auto placed = engine->Place(*built->preconditioner, Storage::kFp64, {.device = 1});
+    if (!placed.ok()) OrDie(placed.status());
+    place.push_back(MsSince(placing));
+    up.push_back((*plan)->timings().host_to_device_ms + built->timings.host_to_device_ms);
+    down.push_back((*plan)->timings().device_to_host_ms + built->timings.device_to_host_ms);
+    assemble.push_back(built->timings.assemble_ms);
   };
-  once();
-  up_ms = down_ms = assemble_ms = 0;
-  std::vector<double> times;
+  for (int warm = 0; warm < 2; ++warm) once();
+  for (auto* all : {&times, &up, &down, &assemble, &place}) all->clear();
   for (auto _ : state) {
-    times.push_back(once());
+    once();
     state.SetIterationTime(times.back() * 1e-3);
   }
-  std::sort(times.begin(), times.end());
-  state.counters["median_ms"] = times[times.size() / 2];
-  const auto count = static_cast<double>(times.size());
-  state.counters["host_to_device_ms"] = up_ms / count;
-  state.counters["device_to_host_ms"] = down_ms / count;
-  state.counters["assemble_ms"] = assemble_ms / count;
+  state.counters["median_ms"] = Median(times);
+  state.counters["host_to_device_ms"] = Median(up);
+  state.counters["device_to_host_ms"] = Median(down);
+  state.counters["assemble_ms"] = Median(assemble);
+  state.counters["place_ms"] = Median(place);  // after that, for a solve on the first
   const auto estimate = engine->Estimate(spec, a, nullptr, {.threads = 16});
   if (!estimate.ok()) return;
   state.counters["predicted_ms"] = estimate->predicted_ms;  // by 16 threads of the CPU
@@ -305,33 +337,35 @@ const bool kRegistered = [] {
         [&](benchmark::State& state, size_t parts) { RunStatic(state, problem, parts); },
         /*rounds=*/true);
     Register(name + "/whole", 5, [&](benchmark::State& state, size_t parts) {
-      RunWhole(state, problem, EngineKind::kStaticSpai, parts);
+      RunWhole(state, problem, SpecOf(EngineKind::kStaticSpai), parts);
     });
   }
-  for (const Problem& problem : kGrown) {
-    const std::string name = std::string("Split/Afsai/") + problem.name;
+  for (const Grown& grown : kGrown) {
+    const std::string name =
+        "Split/Afsai/" + grown.problem.name + (grown.precision == Precision::kFp32 ? "/fp32" : "");
     Register(name + "/resident", 7,
-             [&](benchmark::State& state, size_t parts) { RunGrown(state, problem, parts); });
+             [&](benchmark::State& state, size_t parts) { RunGrown(state, grown, parts); });
     Register(name + "/whole", 5, [&](benchmark::State& state, size_t parts) {
-      RunWhole(state, problem, EngineKind::kAfsai, parts);
+      RunWhole(state, grown.problem, SpecOf(EngineKind::kAfsai, 1, grown.precision), parts);
     });
-  }
-  for (const Problem& problem : kVaried) {
-    Register(std::string("Split/Afsai/") + problem.name + "/whole", 5,
-             [&](benchmark::State& state, size_t parts) {
-               RunWhole(state, problem, EngineKind::kAfsai, parts);
-             });
   }
   for (const Problem& problem : kSquared) {
     Register(std::string("Split/StaticSpai/") + problem.name + "/power:2/whole", 5,
              [&](benchmark::State& state, size_t parts) {
-               RunWhole(state, problem, EngineKind::kStaticSpai, parts, 2);
+               RunWhole(state, problem, SpecOf(EngineKind::kStaticSpai, 2), parts);
              });
   }
   for (const Problem& problem : kSmall) {
     Register(std::string("SplitCrossover/StaticSpai/") + problem.name + "/whole", 15,
              [&](benchmark::State& state, size_t parts) {
-               RunWhole(state, problem, EngineKind::kStaticSpai, parts);
+               RunWhole(state, problem, SpecOf(EngineKind::kStaticSpai), parts);
+             });
+  }
+  for (const Grown& grown : kGrownSmall) {
+    Register(std::string("SplitCrossover/Afsai/") + grown.problem.name + "/whole", 15,
+             [&](benchmark::State& state, size_t parts) {
+               RunWhole(state, grown.problem, SpecOf(EngineKind::kAfsai, 1, grown.precision),
+                        parts);
              });
   }
   return true;

@@ -59,9 +59,10 @@ inline constexpr double kWavesCost = 2;
 // Static SPAI that the CPU is predicted to spend so much on (BuildEstimate::predicted_ms, 16
 // threads) is done sooner by two GPUs than by one, from host to host: 1.07 to 1.74 times in all
 // cases measured (docs/decisions/splitting.md); at 10 to 85 ms 0.95 to 1.08 times,
-// under 5 ms they are later. Shorter ones spend their time on transfers. FSAI is not worth it at
-// any size: its G, which one device also gives by columns, is transposed by the host then (0.59 to
-// 0.91 times). Dynamic SPAI goes by the same figure: 0.9 to 1.38 times.
+// under 5 ms they are later. Shorter ones spend their time on transfers. Dynamic SPAI goes by the
+// same figure: 0.9 to 1.38 times. Adaptive FSAI,
+// too: 1.03 to 1.58 times where no row repeats another, 0.52 to 0.97 under it on grids; where
+// nearly all repeat 0.9 to 1.07. Static FSAI is no work for two.
 inline constexpr double kSplitWorthMs = 100;
 
 }  // namespace spaid::kernels

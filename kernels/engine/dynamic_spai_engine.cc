@@ -153,7 +153,7 @@ constexpr GpuBuilds kOnGpu = {
         "no room, which takes about twice as long",
     .too_large = ", even in waves",
     .cure = "use fewer steps (max_steps), a smaller max_column_nnz or a sparser pattern",
-    .splits = true};
+    .splits_from_ms = kSplitWorthMs};
 
 class DynamicSpai final : public PreconditionerEngine {
  public:

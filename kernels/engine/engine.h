@@ -8,12 +8,12 @@
 // context names.
 //
 // Where context.devices names several CUDA devices, a plan of SPAI or FSAI is for all of
-// them: each computes a range of columns (rows of G) of about equal predicted work, on a thread of
-// its own, and they go straight to where they belong in M, the same as one device makes it, bit for
-// bit but for what kernels/static_spai/static_spai_cuda.h says. Each takes the device bytes that
-// Estimate predicts for one. Such a preconditioner has no copy on a device: Place lays it out from
-// the host, when a solve needs it. For static SPAI it pays from kSplitWorthMs of predicted_ms on,
-// for FSAI it does not (kernels/engine/cost.h); this engine splits whatever it is told to.
+// them: each computes columns (rows of G) of about equal work, on a thread of its own, and they go
+// straight to where they belong in M, the same as one device makes it, bit for bit but for what
+// kernels/static_spai/static_spai_cuda.h says. Each takes the device bytes that Estimate predicts
+// for one. A G is joined on the first device and stays there for solves, as one device's does; an
+// explicit M has no copy on a device: Place lays it out from the host, when a solve needs it. From
+// where on it pays GpuBuilds::splits_from_ms says; this engine splits whatever it is told to.
 //
 // A build of SPAI, static or dynamic, shows M to context.result while it makes it: on the CPU as
 // its columns are finished, on devices as their pieces come back, in order. A post-filter, which

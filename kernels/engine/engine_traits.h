@@ -2,6 +2,7 @@
 // nobody else asks which one it is. The table of them is in engines.cc.
 #pragma once
 
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,7 +35,9 @@ struct GpuBuilds {
   const char* waves = "";      // says what those are, of a build that fits in them alone
   const char* too_large = "";  // says that it does not fit even so
   const char* cure = "";       // options that make it smaller
-  bool splits = false;         // several GPUs finish a long one sooner than one
+  // Several GPUs finish a build sooner than one where the CPU is predicted to spend so much on it
+  // (BuildEstimate::predicted_ms, 16 threads).
+  double splits_from_ms = std::numeric_limits<double>::infinity();
 };
 
 // How M is there: what solves by it go by.

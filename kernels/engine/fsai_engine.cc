@@ -181,7 +181,7 @@ class PlanOfFsai final : public EnginePlan {
     made.quality.warnings = Warnings(built->quality, options, there.host_rows, a.n_cols);
     made.quality.pattern_reused = grown_;
     if (grows && !built->quality.out_of_time) {
-      std::shared_ptr<PlanOfFsai> grown = OnGrown(built->g_rows);
+      std::shared_ptr<PlanOfFsai> grown = OnGrown(built->g_rows, context.threads);
       grown->there_ = std::move(outputs.plan);
       if (there_ != nullptr && grown->there_ == nullptr) {
         const PatternView of_g = grown->rows_;
@@ -198,14 +198,17 @@ class PlanOfFsai final : public EnginePlan {
   }
 
   // The same plan for other values of A, on the pattern that G has grown.
-  std::shared_ptr<PlanOfFsai> OnGrown(const CscMatrix& g_rows) const {
+  std::shared_ptr<PlanOfFsai> OnGrown(const CscMatrix& g_rows, int threads) const {
     std::shared_ptr<PlanOfFsai> grown(new PlanOfFsai(*this));
     grown->grown_ = true;
     grown->reads_values_ = false;
-    grown->rows_ = {.n_rows = g_rows.n_rows,
-                    .n_cols = g_rows.n_cols,
-                    .col_ptr = g_rows.col_ptr,
-                    .row_idx = g_rows.row_idx};
+    Pattern& rows = grown->rows_;
+    rows.n_rows = g_rows.n_rows;
+    rows.n_cols = g_rows.n_cols;
+    rows.col_ptr.resize(g_rows.col_ptr.size());
+    rows.row_idx.resize(g_rows.row_idx.size());
+    ParallelCopy(g_rows.col_ptr, rows.col_ptr, threads);
+    ParallelCopy(g_rows.row_idx, rows.row_idx, threads);
     return grown;
   }
 
@@ -224,7 +227,7 @@ class PlanOfFsai final : public EnginePlan {
     made.quality.warnings = Warnings(built->fsai, options, 0, a.n_cols);
     made.quality.pattern_reused = grown_;
     made.quality.fsai = std::move(built->fsai);
-    if (options.adaptive && !IsStandIn(a)) made.grown = OnGrown(built->m);
+    if (options.adaptive && !IsStandIn(a)) made.grown = OnGrown(built->m, context.threads);
     made.m = std::move(built->m);
     made.over_ranks = std::move(built->there);
     return Result<Made>(std::move(made));
@@ -239,13 +242,18 @@ class PlanOfFsai final : public EnginePlan {
   std::shared_ptr<const FsaiCudaPlan> there_;  // the same on a CUDA device; null: it is the host's
 };
 
-constexpr GpuBuilds kOnGpu = {
-    .worth_ms = kGpuFsaiWorthMs,
-    .waves = "rows of G are made in waves, as memory allows, and G by columns is made by the host",
-    .too_large = ", even with its rows made in waves",
-    .cure =
-        "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
-        "pattern"};
+constexpr GpuBuilds OnGpu(double splits_from_ms) {
+  return {.worth_ms = kGpuFsaiWorthMs,
+          .waves =
+              "rows of G are made in waves, as memory allows, and G by columns is made by the host",
+          .too_large = ", even with its rows made in waves",
+          .cure =
+              "use fewer steps (k_max), a lower pattern power, a larger drop_tol or a sparser "
+              "pattern",
+          .splits_from_ms = splits_from_ms};
+}
+constexpr GpuBuilds kOnGpu = OnGpu(GpuBuilds().splits_from_ms);
+constexpr GpuBuilds kGrownOnGpu = OnGpu(kSplitWorthMs);
 
 class Fsai final : public PreconditionerEngine {
  public:
@@ -340,7 +348,7 @@ const PreconditionerEngine& AfsaiEngine() {
                             .factored = true,
                             .takes_pattern = true,
                             .grows_pattern = true,
-                            .on_gpu = &kOnGpu,
+                            .on_gpu = &kGrownOnGpu,
                             .over_ranks = true,
                             .rates = {.cpu = {.fixed = 4e4, .row = 200, .gathered = 1.6},
                                       .gpu = {.fixed = 1.39e6,

@@ -331,7 +331,7 @@ const GpuBuilds& StaticSpaiOnGpu() {
           "as long",
       .too_large = ", even with its tables made in waves",
       .cure = "use a lower pattern power, a threshold (keep_tau) or a sparser pattern",
-      .splits = true};
+      .splits_from_ms = kSplitWorthMs};
   return kOnGpu;
 }
 

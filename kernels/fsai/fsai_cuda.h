@@ -30,7 +30,10 @@ namespace spaid::kernels {
 struct FsaiCudaTimings {
   double host_to_device_ms = 0;
   double device_ms = 0;  // by the device's clock: A to G, both there
+  double build_ms = 0;   // the same by the host's
+  double join_ms = 0;    // parts of G to the first device, where it is kept
   double device_to_host_ms = 0;
+  double columns_ms = 0;     // of that, G by columns, made there
   int64_t device_bytes = 0;  // at once, at most
   int waves = 0;             // batches of rows, as memory allows
   int64_t host_rows = 0;
@@ -41,12 +44,11 @@ struct FsaiCudaTimings {
 // replaces, and, if given, a pattern of G or one from which it grows. Builds of one device take
 // turns. Thread-safe.
 //
-// Several devices share a plan, and its builds, by rows: each has all of A and makes a range of
-// rows of about equal predicted work, on a thread of its own. Rows go straight to their place in G
-// on the host, and no copy of G stays on a device: each has only its own rows, and joining them on
-// the device that solves would move as many bytes over the same bus as a solve that finds no copy,
-// which not every build is followed by. G is the same, bit for bit; Kaporin numbers to rounding;
-// copied_rows may differ, as each device copies from its own rows only.
+// Several devices share a plan, and its builds, by rows: each has all of A, comes for ranges of
+// rows until there are no more (kernels/base/split.h), on a thread of its own, and sends them to
+// the first one, where G then is as if that had made it. Arrays for the host come from all of them.
+// G is the same, bit for bit; Kaporin numbers to rounding; copied_rows may differ, as each device
+// copies from its own rows only.
 struct FsaiCudaPlan {
   int64_t device_bytes = 0;  // held on any one of its devices, at most
 };
@@ -61,8 +63,7 @@ Result<std::shared_ptr<const FsaiCudaPlan>> PlanFsaiCuda(
 struct FsaiCudaOutputs {
   // G by columns, made by the device; without columns where it has no memory for that.
   CscMatrix g_columns;
-  // All null, and no columns, where the host made some rows of G. With several devices only the
-  // plan.
+  // On the first device. All null, and no columns, where the host made some rows of G.
   std::shared_ptr<const BuiltOnDevice> g;
   std::shared_ptr<const FsaiCudaPlan> plan;  // with the pattern of G, for values to come
 };

@@ -250,8 +250,8 @@ class EngineAdapter {
   // they do, too.
   static std::string_view HostAlone(bool over_ranks, const kernels::SolveOptions& options,
                                     kernels::MForm form);
-  // Over how many GPUs a build may be split: 1 where that does not pay (GpuBuilds::splits, and
-  // kernels/engine/cost.h).
+  // Over how many GPUs a build may be split: 1 where that does not pay
+  // (GpuBuilds::splits_from_ms).
   int MaxDevices(const ResolvedBuild& build, const kernels::BuildEstimate& estimate) const;
   // RESOURCE_EXHAUSTED/BUILD_TOO_LARGE (limit, actual) where the estimate is over max_build_bytes.
   absl::Status AdmitBuild(const kernels::BuildEstimate& estimate) const;

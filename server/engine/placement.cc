@@ -163,8 +163,7 @@ Residence EngineAdapter::PlannedOn(const std::string& tenant, const ResolvedBuil
 int EngineAdapter::MaxDevices(const ResolvedBuild& build,
                               const kernels::BuildEstimate& estimate) const {
   const kernels::GpuBuilds* on_gpu = kernels::TraitsOf(build.spec.engine).on_gpu;
-  const bool pays =
-      on_gpu != nullptr && on_gpu->splits && estimate.predicted_ms >= kernels::kSplitWorthMs;
+  const bool pays = on_gpu != nullptr && estimate.predicted_ms >= on_gpu->splits_from_ms;
   return pays ? options_.max_devices : 1;
 }
 

@@ -42,7 +42,8 @@ void Check(cudaError_t error, const char* what) {
 
 void CheckLaunch(const char* kernel) { Check(cudaGetLastError(), kernel); }
 
-Arena::Arena(int ordinal, cudaStream_t stream, int64_t limit) : stream_(stream), limit_(limit) {
+Arena::Arena(int ordinal, cudaStream_t stream, int64_t limit)
+    : ordinal_(ordinal), stream_(stream), limit_(limit) {
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location.type = cudaMemLocationTypeDevice;
@@ -76,6 +77,21 @@ void* Arena::Allocate(int64_t bytes) {
 void Arena::Free(void* memory, int64_t bytes) noexcept {
   cudaFreeAsync(memory, stream_);
   used_ -= Rounded(bytes);
+}
+
+void Arena::ShareWith(int ordinal) {
+  if (ordinal == ordinal_) return;
+  if (std::find(shared_with_.begin(), shared_with_.end(), ordinal) != shared_with_.end()) return;
+  int linked = 0;
+  Check(cudaDeviceCanAccessPeer(&linked, ordinal, ordinal_), "cudaDeviceCanAccessPeer");
+  if (linked != 0) {
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = ordinal;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    Check(cudaMemPoolSetAccess(pool_, &access, 1), "cudaMemPoolSetAccess");
+  }
+  shared_with_.push_back(ordinal);
 }
 
 Context::Context(int device, int64_t memory_limit, const Variants& chosen)
@@ -146,10 +162,18 @@ void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
 void Context::Synchronize() const { Check(cudaStreamSynchronize(stream), "the device's work"); }
 
-void Context::Download(std::initializer_list<HostCopy> copies,
-                       const Staging::Arrived& arrived) const {
+void Context::Download(const std::vector<HostCopy>& copies, const Staging::Arrived& arrived) const {
   staging->Out(copies, arrived);
   Synchronize();
+}
+
+void Context::CopyBytesAcross(void* to, int to_ordinal, const void* from, int from_ordinal,
+                              size_t bytes) const {
+  if (bytes == 0) return;
+  Check(to_ordinal == from_ordinal
+            ? cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream)
+            : cudaMemcpyPeerAsync(to, to_ordinal, from, from_ordinal, bytes, stream),
+        "copy between devices");
 }
 
 double TimeCopy(Context& context, int64_t bytes) {

@@ -11,9 +11,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
-#include <initializer_list>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/cuda/staging.h"
 #include "kernels/base/cuda/variants_tuning.h"
@@ -60,6 +60,9 @@ class Arena {
   // Throws CudaFault::kOutOfMemory where the limit or the device has no room for it.
   void* Allocate(int64_t bytes);
   void Free(void* memory, int64_t bytes) noexcept;
+  // Lets another device reach this memory, where the two are linked: copies between them go by the
+  // link then, and through the host else.
+  void ShareWith(int ordinal);
 
   int64_t limit() const { return limit_; }
   int64_t used() const { return used_; }
@@ -70,8 +73,10 @@ class Arena {
   static constexpr int64_t Rounded(int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
 
  private:
+  const int ordinal_;
   cudaStream_t stream_;
   cudaMemPool_t pool_ = nullptr;
+  std::vector<int> shared_with_;
   int64_t limit_, used_ = 0, peak_ = 0;
 };
 
@@ -86,8 +91,14 @@ struct Context {
   void Enter() const;
   void Synchronize() const;
   // Copies arrays to the host, and waits for them. `arrived`: as Staging::Out's.
-  void Download(std::initializer_list<HostCopy> copies,
+  void Download(const std::vector<HostCopy>& copies,
                 const Staging::Arrived& arrived = nullptr) const;
+  // Copies `count` elements between the memories of two devices, or within one's, in the order of
+  // this stream.
+  template <class T>
+  void CopyAcross(T* to, int to_ordinal, const T* from, int from_ordinal, int64_t count) const {
+    CopyBytesAcross(to, to_ordinal, from, from_ordinal, static_cast<size_t>(count) * sizeof(T));
+  }
 
   const int ordinal;
   const Variants variants;
@@ -103,6 +114,8 @@ struct Context {
   void* pinned = nullptr;
 
  private:
+  void CopyBytesAcross(void* to, int to_ordinal, const void* from, int from_ordinal,
+                       size_t bytes) const;
   void Destroy() noexcept;
 };
 
@@ -236,7 +249,7 @@ class Buffer {
     context_->staging->In(data_, from, static_cast<size_t>(count) * sizeof(T));
   }
   void CopyOut(T* to, int64_t count, int64_t offset = 0) const {
-    if (count > 0) context_->staging->Out({To(to, count, offset)});
+    if (count > 0) context_->staging->Out(std::vector<HostCopy>(1, To(to, count, offset)));
   }
   // That copy, for Context::Download.
   HostCopy To(T* to, int64_t count, int64_t offset = 0) const {

@@ -214,7 +214,7 @@ void Staging::In(void* device, const void* host, size_t bytes) {
   Transfer(*this, std::move(pieces), /*in=*/true, nullptr).Run();
 }
 
-void Staging::Out(std::initializer_list<HostCopy> copies, const Arrived& arrived) {
+void Staging::Out(const std::vector<HostCopy>& copies, const Arrived& arrived) {
   size_t all = 0;
   for (const HostCopy& copy : copies) all += copy.bytes;
   if (all < kLarge || !Prepare()) {

@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <initializer_list>
 #include <vector>
 
 namespace spaid::cuda {
@@ -37,7 +36,7 @@ class Staging {
   using Arrived = std::function<void(size_t bytes)>;
   // One array is on its way while the one before it is copied. `arrived`: null, or told piece by
   // piece; of copies that the driver makes, not.
-  void Out(std::initializer_list<HostCopy> copies, const Arrived& arrived = nullptr);
+  void Out(const std::vector<HostCopy>& copies, const Arrived& arrived = nullptr);
 
  private:
   class Transfer;

@@ -78,12 +78,10 @@ class Builder {
  public:
   Builder(Context& context, Source<Real> source, const kernels::PatternView* pattern,
           const FsaiPattern* there, const kernels::FsaiOptions& options, int64_t most,
-          kernels::IndexRange range, const Caller& caller, FsaiFigures& figures)
+          const Caller& caller, FsaiFigures& figures)
       : context_(context),
         source_(std::move(source)),
         n_(source_.n),
-        begin_(range.begin),
-        end_(range.end),
         options_(options),
         most_(most),
         caller_(caller),
@@ -98,31 +96,30 @@ class Builder {
     host_ptr_ = pattern->col_ptr.data();
   }
 
-  int64_t left_rows() const { return left_rows_; }  // left to the host
-
-  FsaiG Build() {
+  FsaiG Build(const NextRows& next) {
     Prepare();
     // A post-filter drops entries that growth has read, so that equal rows cannot be told.
     if (grow_ && options_.repeat_hash_bits > 0 && options_.post_filter == 0) FindLike();
     FsaiG g;
-    g.psi_ratio = Buffer<double>(context_, end_ - begin_);
-    psi_ratio_ = g.psi_ratio.get() - begin_;
-    std::vector<fsai::OutputChunk> chunks;
-    for (int64_t first = begin_; first < end_;) {
-      const int64_t end = WaveEnd(first);
-      chunks.push_back(Wave(first, end));
-      ++figures_.waves;
-      first = end;
-      Report(end);
+    g.psi_ratio = Buffer<double>(context_, n_);
+    psi_ratio_ = g.psi_ratio.get();
+    // Each range searches for its own repeats, which takes longer than making the few rows left.
+    const bool whole_part = like_.size() > 0;
+    for (range_ = next(whole_part); range_.size() > 0; range_ = next(whole_part)) {
+      int waves = 0;
+      for (int64_t first = range_.begin; first < range_.end; ++waves) {
+        const int64_t end = WaveEnd(first);
+        g.chunks.push_back(Wave(first, end));
+        first = end;
+        Report(end);
+      }
+      figures_.waves = std::max(figures_.waves, waves);
+      made_ += range_.size();
     }
     // Only the rows are needed from here on.
     source_ = {};
     like_ = {};
     own_like_ = {};
-    fsai::OutputChunk all = fsai::Join(context_, chunks, end_ - begin_);
-    g.row_ptr = std::move(all.ptr);
-    g.col_idx = std::move(all.idx);
-    g.values = std::move(all.values);
     Summarise();
     return g;
   }
@@ -135,10 +132,10 @@ class Builder {
     if (own_like_.size() == 0) like_ = {};
   }
 
-  // `rows`: all rows before this one are finished.
+  // `rows`: all rows of the range before this one are finished.
   void Report(int64_t rows) {
-    reported_ = std::max(reported_, rows - begin_);
-    caller_.Report(reported_, end_ - begin_);
+    reported_ = std::max(reported_, made_ + rows - range_.begin);
+    caller_.Report(reported_, made_ + range_.size());
   }
 
   bool HasInitial() const { return host_ptr_ != nullptr; }
@@ -279,9 +276,9 @@ class Builder {
       const int64_t entries = Entries(first, end), rows = end - first;
       return made * entries + 12 * rows + std::max(at_once, kept * entries + 9 * rows);
     };
-    if (first == begin_ && bytes(end_, workspace) <= left) return end_;
+    if (first == range_.begin && bytes(range_.end, workspace) <= left) return range_.end;
     const int64_t most = (left - workspace) / 3;
-    int64_t low = first + 1, high = end_;
+    int64_t low = first + 1, high = range_.end;
     while (low < high) {
       const int64_t middle = (low + high + 1) / 2;
       if (bytes(middle, 0) <= most) {
@@ -293,7 +290,7 @@ class Builder {
     return low;
   }
 
-  fsai::OutputChunk Wave(int64_t first, int64_t end) {
+  FsaiChunk Wave(int64_t first, int64_t end) {
     const int64_t rows = end - first, size = Entries(first, end);
     const Buffer<int32_t> out_idx(context_, size), out_count(context_, rows);
     const Buffer<Real> out_values(context_, kColumn ? 0 : size);
@@ -323,9 +320,10 @@ class Builder {
       work.count = repeats.rest_count;
     }
     Make(work, end - work.count);
-    fsai::OutputChunk chunk = fsai::Compact<Real>(context_, work, rows, repeats.source.get(),
-                                                  std::ldexp(1.0, -half_exponent_));
-    figures_.quality.nnz_row_max = std::max<int64_t>(figures_.quality.nnz_row_max, chunk.longest);
+    int32_t longest = 0;
+    FsaiChunk chunk = fsai::Compact<Real>(context_, work, rows, repeats.source.get(),
+                                          std::ldexp(1.0, -half_exponent_), longest);
+    figures_.quality.nnz_row_max = std::max<int64_t>(figures_.quality.nnz_row_max, longest);
     return chunk;
   }
 
@@ -366,7 +364,7 @@ class Builder {
         // The rows left are the host's.
         FsaiLeaveKernel<Real, kForm><<<Blocks(now.overflow), kThreads, 0, context_.stream>>>(
             work, overflow.get(), now.overflow);
-        left_rows_ += now.overflow;
+        figures_.left_rows += now.overflow;
         CheckLaunch("FsaiLeaveKernel");
         break;
       }
@@ -456,7 +454,6 @@ class Builder {
   Context& context_;
   Source<Real> source_;
   const int64_t n_;
-  const int64_t begin_, end_;  // the rows to make
   const kernels::FsaiOptions& options_;
   const int64_t most_;
   const Caller& caller_;
@@ -473,7 +470,8 @@ class Builder {
   Buffer<Counters> counters_;
   Buffer<int64_t> log_sums_;
   double log_scale_ = 1;
-  int64_t reported_ = 0, left_rows_ = 0;
+  kernels::IndexRange range_ = {};   // that is being made
+  int64_t made_ = 0, reported_ = 0;  // rows: of the ranges before; told
   double* psi_ratio_ = nullptr;
   Shape first_shape_;
   fsai::PrescribedRows prescribed_;
@@ -481,6 +479,10 @@ class Builder {
 };
 
 }  // namespace
+
+NextRows Once(kernels::IndexRange rows) {
+  return [left = rows](bool) mutable { return std::exchange(left, {}); };
+}
 
 FsaiPattern UploadPattern(Context& context, const kernels::PatternView& pattern) {
   FsaiPattern there{Buffer<int64_t>(context, pattern.n_cols + 1),
@@ -494,8 +496,8 @@ namespace {
 
 template <class Real>
 FsaiG BuildBy(Context& context, const Matrix& a, const kernels::PatternView* pattern,
-              const FsaiPattern* there, const kernels::FsaiOptions& options,
-              kernels::IndexRange rows, const Caller& caller, FsaiFigures& figures) {
+              const FsaiPattern* there, const kernels::FsaiOptions& options, const NextRows& next,
+              const Caller& caller, FsaiFigures& figures) {
   fsai::PackedRows<Real> packed = fsai::Pack<Real>(context, a, options.symmetry_tolerance);
   const auto& faults = packed.faults;
   if (faults.not_positive < a.n || faults.not_symmetric < a.n) {
@@ -508,19 +510,19 @@ FsaiG BuildBy(Context& context, const Matrix& a, const kernels::PatternView* pat
   source.entries = std::move(packed.entries);
   source.longest = packed.faults.longest;
   source.half_exponent = packed.half_exponent;
-  return Builder<Real, Form::kRow>(context, std::move(source), pattern, there, options, a.n, rows,
-                                   caller, figures)
-      .Build();
+  return Builder<Real, Form::kRow>(context, std::move(source), pattern, there, options, a.n, caller,
+                                   figures)
+      .Build(next);
 }
 
 }  // namespace
 
 FsaiG BuildFsai(Context& context, const Matrix& a, const kernels::PatternView* pattern,
-                const FsaiPattern* there, const kernels::FsaiOptions& options,
-                kernels::IndexRange rows, const Caller& caller, FsaiFigures& figures) {
+                const FsaiPattern* there, const kernels::FsaiOptions& options, const NextRows& next,
+                const Caller& caller, FsaiFigures& figures) {
   const auto build =
       options.precision == kernels::Precision::kFp32 ? &BuildBy<float> : &BuildBy<double>;
-  return build(context, a, pattern, there, options, rows, caller, figures);
+  return build(context, a, pattern, there, options, next, caller, figures);
 }
 
 namespace fsai {
@@ -539,10 +541,11 @@ ColumnPatterns GrowColumns(Context& context, NormalRows<Real> rows,
   source.ptr = std::move(rows.gram.ptr);
   source.own_entries = std::move(rows.own.entries);
   source.own_ptr = std::move(rows.own.ptr);
-  Builder<Real, Form::kColumn> builder(context, std::move(source), initial, nullptr, options, most,
-                                       columns, caller, figures);
-  FsaiG g = builder.Build();
-  return {std::move(g.row_ptr), std::move(g.col_idx), builder.left_rows()};
+  FsaiG made = Builder<Real, Form::kColumn>(context, std::move(source), initial, nullptr, options,
+                                            most, caller, figures)
+                   .Build(Once(columns));
+  FsaiChunk all = Join(context, made.chunks);
+  return {std::move(all.row_ptr), std::move(all.col_idx), figures.left_rows};
 }
 
 template ColumnPatterns GrowColumns<float>(Context&, NormalRows<float>, const kernels::PatternView*,

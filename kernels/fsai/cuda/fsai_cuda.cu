@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -21,6 +22,9 @@
 
 namespace spaid::kernels {
 namespace {
+
+// Beside what is counted when memory is asked for: blocks are rounded up.
+constexpr int64_t kSlackBytes = 64 << 10;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
@@ -59,20 +63,26 @@ struct Plan : FsaiCudaPlan {
     const std::shared_ptr<CudaDevice> device;
     std::shared_ptr<cuda::Matrix> matrix = {};           // shared by plans on one pattern of A
     std::shared_ptr<const cuda::FsaiPattern> rows = {};  // null: none
-    IndexRange range = {};                               // rows that it makes
   };
 
-  std::vector<std::unique_ptr<Part>> parts;  // ascending
+  std::vector<std::unique_ptr<Part>> parts;
   int64_t n = 0, nnz_a = 0;
   uint64_t pattern_hash = 0;  // A's
+  BatchedWork work;           // of rows
 
-  // Cuts the rows that the devices make, by their entries in `rows`, or, where that is null, in A.
-  void Cut(const PatternView& a, const PatternView* rows, int threads) {
+  // Predicts the work of rows: of local problems on `rows`, or, where that is null, of growth,
+  // which gathers rows of A.
+  void Predict(const PatternView& a, const PatternView* rows, int threads) {
+    constexpr double kRow = 32, kMostUnknowns = 2048;
     const double mean = static_cast<double>(nnz_a) / static_cast<double>(std::max<int64_t>(1, n));
-    const PatternView& of = rows != nullptr ? *rows : a;
-    const auto ranges = CutByColumns(parts.size(), of.col_ptr.data(), n, 1, mean, threads);
-    parts.resize(ranges.size());
-    for (size_t i = 0; i < ranges.size(); ++i) parts[i]->range = ranges[i];
+    const int64_t* const ptr = (rows != nullptr ? *rows : a).col_ptr.data();
+    const bool grow = rows == nullptr;
+    work = SumWork(n, static_cast<int>(parts.size()), threads, [=](int64_t i) {
+      const auto entries = static_cast<double>(ptr[i + 1] - ptr[i]);
+      if (grow) return kRow + entries;
+      const double unknowns = std::min(kMostUnknowns, entries);
+      return kRow + mean * unknowns + unknowns * unknowns * unknowns / 3;
+    });
   }
 
   void CountBytes(bool has_rows, int64_t nnz_rows) {
@@ -80,7 +90,7 @@ struct Plan : FsaiCudaPlan {
   }
 };
 
-// G on the device of a plan of one part.
+// G on the device of the first part.
 struct KeptG : BuiltOnDevice {
   std::shared_ptr<const cuda::FsaiPattern> pattern;
   std::shared_ptr<const cuda::Buffer<double>> g;
@@ -121,7 +131,7 @@ Result<std::shared_ptr<const FsaiCudaPlan>> MakePlan(
   for (const auto& device : devices) {
     plan->parts.push_back(std::make_unique<Plan::Part>(Plan::Part{device}));
   }
-  plan->Cut(a, rows, context.threads);
+  plan->Predict(a, rows, context.threads);
   std::vector<double> upload_ms(plan->parts.size());
   const Status status = AtOnce(plan->parts.size(), [&](size_t i) {
     return PlanPart(a, rows, *plan->parts[i], upload_ms[i]);
@@ -142,6 +152,7 @@ class Build {
         context_(context),
         timings_(timings),
         outputs_(outputs),
+        queue_(plan_.work, static_cast<int>(plan_.parts.size())),
         progress_(context.progress, Stage::kBuild, plan_.n, plan_.parts.size()) {}
 
   Result<FsaiResult> Run(const CscView& a) {
@@ -165,12 +176,19 @@ class Build {
   }
 
  private:
+  // A chunk's place in G: the first of its rows, and the entries before them.
+  struct Place {
+    int64_t first, rows, before, nnz;
+  };
   // A build's state of one part, whose device is locked.
   struct Work {
     const size_t index;
     const Plan::Part& part;
     std::optional<cuda::Matrix> matrix = {};  // none: the plan's
     cuda::FsaiG g = {};
+    std::vector<Place> places = {};  // of the chunks of g
+    IndexRange columns = {};         // entries of G by columns that it sends to the host
+    std::shared_ptr<const cuda::FsaiPattern> pattern = {};  // G's
     cuda::FsaiFigures figures = {};
     double pass_ms = 0;  // the last pass, by the device's clock
     int64_t peak_bytes = 0;
@@ -180,11 +198,13 @@ class Build {
 
   // With the rows that were left to the host.
   Result<FsaiResult> Whole(const CscView& a, FsaiResult result) {
-    const auto start = Clock::now();
-    const auto left = MakeLeftRows(a, pattern_, grow_, options_, context_, result);
-    if (!left.ok()) return left.status();
-    timings_.host_rows = *left;
-    timings_.host_solve_ms += MsSince(start);
+    if (left_rows_ > 0) {
+      const auto start = Clock::now();
+      const auto left = MakeLeftRows(a, pattern_, grow_, options_, context_, result);
+      if (!left.ok()) return left.status();
+      timings_.host_rows = *left;
+      timings_.host_solve_ms += MsSince(start);
+    }
     SetDensity(a.nnz(), result);
     if (context_.progress != nullptr) {
       context_.progress->OnProgress(Stage::kBuild, a.n_cols, a.n_cols);
@@ -197,7 +217,8 @@ class Build {
         static_cast<double>(result.g_rows.nnz()) / static_cast<double>(std::max<int64_t>(nnz_a, 1));
   }
 
-  // Calls phase(work, context) for all parts at once; adds what the longest took to `ms`.
+  // Calls phase(work, context) for all parts at once; adds what the longest took to `ms`. Where one
+  // fails no other begins more rows.
   template <class Phase>
   Status ForAll(const Works& works, double& ms, const Phase& phase) {
     const Status status = AtOnce(works.size(), [&](size_t i) {
@@ -206,6 +227,7 @@ class Build {
       const Status done =
           cuda::Guard(*work.part.device, [&](cuda::Context& context) { phase(work, context); });
       work.ms = MsSince(start);
+      if (!done.ok()) queue_.Close();
       return done;
     });
     double longest = 0;
@@ -245,8 +267,9 @@ class Build {
     double pass_ms = 0;  // the last pass, by the slowest device's clock
     const auto pass = [&](int k_max) {
       fault_ = -1;
-      double unused = 0;
-      status = ForAll(works, unused,
+      left_rows_ = 0;
+      queue_.Refill();
+      status = ForAll(works, timings_.build_ms,
                       [&](Work& work, cuda::Context& context) { BuildPart(work, context, k_max); });
       pass_ms = 0;
       std::vector<double> log_ratios(Z(k_max) + 1, 0.0);
@@ -256,6 +279,7 @@ class Build {
         timings_.device_bytes = std::max(timings_.device_bytes, work->peak_bytes);
         timings_.waves = std::max(timings_.waves, figures.waves);
         if (fault_ < 0) fault_ = figures.fault;
+        left_rows_ += figures.left_rows;
         for (size_t step = 0; step < figures.log_ratios.size(); ++step) {
           log_ratios[step] += figures.log_ratios[step];
         }
@@ -279,15 +303,8 @@ class Build {
       return Status(StatusCode::kFailedPrecondition, "NOT_SYMMETRIC", "A is not symmetric")
           .At("values", fault_);
     }
-    const int64_t nnz = Summarise(works, quality);
-    const auto back = Clock::now();
-    status = Gather(works, nnz, result);
-    const auto& ptr = result.g_rows.col_ptr;
-    if (status.ok() && outputs_ != nullptr &&
-        std::adjacent_find(ptr.begin(), ptr.end()) == ptr.end()) {
-      status = works.size() == 1 ? KeepG(nnz, *works[0]) : KeepPlan(a, result.g_rows);
-    }
-    timings_.device_to_host_ms += MsSince(back);
+    Summarise(works, quality);
+    status = Gather(works, Arrange(works), a, result);
     if (!status.ok()) return status;
     return Result<FsaiResult>(std::move(result));
   }
@@ -304,22 +321,24 @@ class Build {
       // The last row is told when the result is there.
       progress_.Report(work.index, std::min(done, total - 1));
     });
+    const auto next = [this](bool whole_part) { return queue_.Take(whole_part); };
     work.g = cuda::BuildFsai(context, work.matrix ? *work.matrix : *work.part.matrix, pattern_,
-                             work.part.rows.get(), wanted, work.part.range, caller, work.figures);
+                             work.part.rows.get(), wanted, next, caller, work.figures);
     work.pass_ms = watch.Stop();
     work.peak_bytes = context.arena->peak();
   }
 
-  // Sums the figures of all parts; returns the entries of G.
-  static int64_t Summarise(const Works& works, FsaiQuality& quality) {
-    int64_t nnz = 0;
+  // Sums the figures of all parts.
+  static void Summarise(const Works& works, FsaiQuality& quality) {
     double log_ratio = 0;
     for (const auto& work : works) {
       const FsaiQuality& own = work->figures.quality;
-      nnz += work->g.values.size();
       log_ratio += work->figures.log_ratio;
       quality.nnz_row_max = std::max(quality.nnz_row_max, own.nnz_row_max);
-      if (quality.not_spd_rows == 0) quality.first_not_spd = own.first_not_spd;
+      if (own.not_spd_rows > 0 &&
+          (quality.not_spd_rows == 0 || own.first_not_spd < quality.first_not_spd)) {
+        quality.first_not_spd = own.first_not_spd;
+      }
       quality.not_spd_rows += own.not_spd_rows;
       quality.converged_rows += own.converged_rows;
       quality.copied_rows += own.copied_rows;
@@ -327,88 +346,223 @@ class Build {
       quality.flops += own.flops;
     }
     quality.kaporin = std::exp(log_ratio);
+  }
+
+  // Finds the places of all chunks; returns the entries of G.
+  static int64_t Arrange(const Works& works) {
+    std::map<int64_t, Place*> by_first;
+    for (const auto& work : works) {
+      for (const cuda::FsaiChunk& chunk : work->g.chunks) {
+        work->places.push_back({chunk.first, chunk.rows, 0, chunk.nnz});
+      }
+      for (Place& place : work->places) by_first[place.first] = &place;
+    }
+    int64_t nnz = 0;
+    for (const auto& [first, place] : by_first) {
+      place->before = nnz;
+      nnz += place->nnz;
+    }
     return nnz;
   }
 
-  // All rows, from the devices to where they belong in G.
-  Status Gather(const Works& works, int64_t nnz, FsaiResult& result) {
+  // G from the devices to the host, and where outputs are wanted to the first device, too.
+  Status Gather(const Works& works, int64_t nnz, const PatternView& a, FsaiResult& result) {
     CscMatrix& g = result.g_rows;
     g.n_rows = g.n_cols = plan_.n;
     g.col_ptr.resize(Z(plan_.n) + 1);
+    g.col_ptr.back() = nnz;
     g.row_idx.resize(Z(nnz));
     g.values.resize(Z(nnz));
     result.psi_ratio.resize(Z(plan_.n));
-    std::vector<int64_t> first(works.size(), 0);
-    for (size_t i = 1; i < works.size(); ++i)
-      first[i] = first[i - 1] + works[i - 1]->g.values.size();
-    g.col_ptr.back() = nnz;
-    std::vector<Array<int64_t>> pointers(works.size());
-    for (const auto& work : works) pointers[work->index].resize(Z(work->part.range.size()) + 1);
-    double unused = 0;
-    return ForAll(works, unused, [&](Work& work, cuda::Context& context) {
-      const IndexRange range = work.part.range;
-      const int64_t from = first[work.index], entries = work.g.values.size();
-      Array<int64_t>& own = pointers[work.index];
-      context.Download({work.g.row_ptr.To(own.data(), range.size() + 1),
-                        work.g.col_idx.To(g.row_idx.data() + from, entries),
-                        work.g.values.To(g.values.data() + from, entries),
-                        work.g.psi_ratio.To(result.psi_ratio.data() + range.begin, range.size())});
-      for (int64_t i = 0; i < range.size(); ++i) g.col_ptr[Z(range.begin + i)] = own[Z(i)] + from;
+    if (outputs_ == nullptr || left_rows_ > 0) {
+      return ForAll(works, timings_.device_to_host_ms, [&](Work& work, cuda::Context& context) {
+        CountFromPlaces(work, context);
+        PsiToHost(work, context, result);
+        context.Download(RowsToHost(work, nullptr, result));
+      });
+    }
+    cuda::FsaiChunk whole;
+    Status status = JoinParts(works, nnz, whole);
+    if (!status.ok()) return status;
+    status = ToHost(works, whole, result);
+    if (!status.ok()) return status;
+    KeepG(works, a, std::move(whole), g);
+    return {};
+  }
+
+  static void CountFromPlaces(const Work& work, cuda::Context& context) {
+    for (size_t c = 0; c < work.places.size(); ++c) {
+      cuda::CountFrom(context, work.places[c].before, work.g.chunks[c]);
+    }
+  }
+
+  static int IndexOf(const Work& work) { return work.part.device->info().index; }
+
+  // G on the first device; the others have their chunks, too, until the host has them.
+  Status JoinParts(const Works& works, int64_t nnz, cuda::FsaiChunk& whole) {
+    if (works.size() == 1 && works[0]->g.chunks.size() == 1) {
+      whole = std::move(works[0]->g.chunks[0]);
+      return {};
+    }
+    const int to = IndexOf(*works[0]);
+    const Status status = ForAll(works, timings_.join_ms, [&](Work& work, cuda::Context& context) {
+      CountFromPlaces(work, context);
+      if (work.index > 0) return context.arena->ShareWith(to);
+      for (const auto& other : works) context.arena->ShareWith(IndexOf(*other));
+      whole = cuda::EmptyChunk(context, 0, plan_.n, nnz, /*has_values=*/true);
+      timings_.device_bytes = std::max(timings_.device_bytes, context.arena->peak());
+      context.Synchronize();
+    });
+    if (!status.ok()) return status;
+    return ForAll(works, timings_.join_ms, [&](Work& work, cuda::Context& context) {
+      const Waiting waiting(context);
+      for (size_t c = 0; c < work.places.size(); ++c) {
+        cuda::PutInto(whole, to, work.places[c].before, context, work.g.chunks[c]);
+      }
+      context.Synchronize();
     });
   }
 
-  // The G of a plan of one part, and its columns where the device has memory for making them.
-  Status KeepG(int64_t nnz, Work& work) {
-    const std::shared_ptr<CudaDevice>& device = work.part.device;
-    work.g.psi_ratio = {};
+  // Waits for copies to or from another device before that may free their memory.
+  struct Waiting {
+    explicit Waiting(const cuda::Context& context) : stream(context.stream) {}
+    ~Waiting() { cudaStreamSynchronize(stream); }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+    const cudaStream_t stream;
+  };
+
+  // G by rows and by columns. While the first device makes the columns the others send their rows;
+  // then all share what is left, so that each sends about as much.
+  Status ToHost(const Works& works, const cuda::FsaiChunk& whole, FsaiResult& result) {
     CscMatrix& columns = outputs_->g_columns;
     columns.n_rows = columns.n_cols = plan_.n;
     columns.col_ptr.resize(Z(plan_.n) + 1);
-    columns.row_idx.resize(Z(nnz));
-    columns.values.resize(Z(nnz));
-    // Row i of G is column i of Gᵀ.
-    const cuda::PatternRef transposed{plan_.n, work.g.row_ptr.get(), work.g.col_idx.get()};
-    const Status status = cuda::Guard(*device, [&](cuda::Context& context) {
-      const cuda::Matrix made = cuda::Transpose(context, transposed, nnz, work.g.values.get());
-      context.Download({made.col_ptr.To(columns.col_ptr.data(), plan_.n + 1),
-                        made.row_idx.To(columns.row_idx.data(), nnz),
-                        made.values.To(columns.values.data(), nnz)});
-    });
-    if (status.reason() == reason::kDeviceOutOfMemory) {
-      columns = {};
-    } else if (!status.ok()) {
-      return status;
+    columns.row_idx.resize(Z(whole.nnz));
+    columns.values.resize(Z(whole.nnz));
+    const auto parts = static_cast<int64_t>(works.size());
+    int64_t own = 0;
+    for (const Place& place : works[0]->places) own += place.nnz;
+    const int64_t share =
+        parts == 1 ? 0 : std::min((whole.nnz + own) / parts, whole.nnz / (parts - 1));
+    cuda::Matrix made;
+    Status status =
+        ForAll(works, timings_.device_to_host_ms, [&](Work& work, cuda::Context& context) {
+          PsiToHost(work, context, result);
+          if (work.index > 0) context.Download(RowsToHost(work, nullptr, result));
+          work.g = {};
+          if (work.index == 0) {
+            const auto start = Clock::now();
+            MakeColumns(context, whole, made);
+            timings_.columns_ms += MsSince(start);
+          } else if (12 * share + kSlackBytes <= context.arena->limit() - context.arena->used()) {
+            work.columns.end = share;
+          }
+        });
+    if (!status.ok()) return status;
+    const bool has_columns = made.col_ptr.size() > 0;
+    if (!has_columns) columns = {};
+    int64_t sent = 0;
+    for (const auto& work : works) {
+      if (work->index == 0 || !has_columns) continue;
+      work->columns = {sent, sent + work->columns.end};
+      sent = work->columns.end;
     }
-    const double* const values = work.g.values.get();
-    auto kept = std::make_shared<KeptG>();
-    kept->pattern =
-        cuda::Keep(device, cuda::FsaiPattern{std::move(work.g.row_ptr), std::move(work.g.col_idx)});
-    kept->g = cuda::Keep(device, std::move(work.g.values));
-    std::shared_ptr<Plan> plan = SameMatrix();
-    plan->CountBytes(true, nnz);
-    plan->parts[0]->range = work.part.range;
-    plan->parts[0]->rows = kept->pattern;
-    outputs_->plan = std::move(plan);
-    static_cast<BuiltOnDevice&>(*kept) = {.device = device,
-                                          .device_bytes = 12 * nnz + 8 * (plan_.n + 1),
-                                          .factor = true,
-                                          .n = plan_.n,
-                                          .nnz = nnz,
-                                          .col_ptr = transposed.col_ptr,
-                                          .row_idx = transposed.row_idx,
-                                          .values = values};
-    outputs_->g = std::move(kept);
-    return {};
+    works[0]->columns = {sent, has_columns ? whole.nnz : sent};
+    return ForAll(works, timings_.device_to_host_ms, [&](Work& work, cuda::Context& context) {
+      const IndexRange range = has_columns ? work.columns : IndexRange{};
+      int32_t* const rows = columns.row_idx.data() + range.begin;
+      double* const values = columns.values.data() + range.begin;
+      if (work.index == 0) {
+        std::vector<cuda::HostCopy> copies = RowsToHost(work, &whole, result);
+        copies.push_back(made.col_ptr.To(columns.col_ptr.data(), made.col_ptr.size()));
+        copies.push_back(made.row_idx.To(rows, range.size(), range.begin));
+        copies.push_back(made.values.To(values, range.size(), range.begin));
+        return context.Download(copies);
+      }
+      const Waiting waiting(context);
+      const int from = IndexOf(*works[0]), here = context.ordinal;
+      {
+        const cuda::Buffer<int32_t> its_rows(context, range.size());
+        const cuda::Buffer<double> its_values(context, range.size());
+        context.CopyAcross(its_rows.get(), here, made.row_idx.get() + range.begin, from,
+                           range.size());
+        context.CopyAcross(its_values.get(), here, made.values.get() + range.begin, from,
+                           range.size());
+        context.Download({its_rows.To(rows, range.size()), its_values.To(values, range.size())});
+      }
+      cuda::FsaiPattern pattern{cuda::Buffer<int64_t>(context, plan_.n + 1),
+                                cuda::Buffer<int32_t>(context, whole.nnz)};
+      context.CopyAcross(pattern.row_ptr.get(), here, whole.row_ptr.get(), from, plan_.n + 1);
+      context.CopyAcross(pattern.col_idx.get(), here, whole.col_idx.get(), from, whole.nnz);
+      context.Synchronize();
+      work.pattern = cuda::Keep(work.part.device, std::move(pattern));
+    });
   }
 
-  // Parts of G serve no solve, nor the next build as its pattern, which goes there with each build.
-  Status KeepPlan(const PatternView& a, const CscMatrix& g_rows) {
+  // Leaves `made` empty where the device has no memory for that.
+  static void MakeColumns(cuda::Context& context, const cuda::FsaiChunk& g, cuda::Matrix& made) {
+    try {
+      // Row i of G is column i of Gᵀ.
+      made = cuda::Transpose(context, {g.rows, g.row_ptr.get(), g.col_idx.get()}, g.nnz,
+                             g.values.get());
+      context.Synchronize();
+    } catch (const cuda::Failure& failure) {
+      if (failure.fault() != CudaFault::kOutOfMemory) throw;
+      made = {};
+    }
+  }
+
+  // ψ of the part's rows.
+  static void PsiToHost(const Work& work, cuda::Context& context, FsaiResult& result) {
+    std::vector<cuda::HostCopy> copies;
+    for (const Place& place : work.places) {
+      copies.push_back(
+          work.g.psi_ratio.To(result.psi_ratio.data() + place.first, place.rows, place.first));
+    }
+    context.Download(copies);
+  }
+
+  // Copies of the part's rows of G to the host: from its chunks, or from `whole`.
+  static std::vector<cuda::HostCopy> RowsToHost(const Work& work, const cuda::FsaiChunk* whole,
+                                                FsaiResult& result) {
+    CscMatrix& g = result.g_rows;
+    std::vector<cuda::HostCopy> copies;
+    for (size_t c = 0; c < work.places.size(); ++c) {
+      const auto [first, rows, before, nnz] = work.places[c];
+      const cuda::FsaiChunk& from = whole != nullptr ? *whole : work.g.chunks[c];
+      const int64_t row = whole != nullptr ? first : 0, entry = whole != nullptr ? before : 0;
+      copies.push_back(from.row_ptr.To(g.col_ptr.data() + first, rows, row));
+      copies.push_back(from.col_idx.To(g.row_idx.data() + before, nnz, entry));
+      copies.push_back(from.values.To(g.values.data() + before, nnz, entry));
+    }
+    return copies;
+  }
+
+  // G on the first device, and a plan with its pattern on all.
+  void KeepG(const Works& works, const PatternView& a, cuda::FsaiChunk whole,
+             const CscMatrix& g_rows) {
+    const std::shared_ptr<CudaDevice>& device = works[0]->part.device;
+    auto kept = std::make_shared<KeptG>();
+    static_cast<BuiltOnDevice&>(*kept) = {.device = device,
+                                          .device_bytes = 12 * whole.nnz + 8 * (plan_.n + 1),
+                                          .factor = true,
+                                          .n = plan_.n,
+                                          .nnz = whole.nnz,
+                                          .col_ptr = whole.row_ptr.get(),
+                                          .row_idx = whole.col_idx.get(),
+                                          .values = whole.values.get()};
+    kept->pattern =
+        cuda::Keep(device, cuda::FsaiPattern{std::move(whole.row_ptr), std::move(whole.col_idx)});
+    kept->g = cuda::Keep(device, std::move(whole.values));
+    works[0]->pattern = kept->pattern;
     std::shared_ptr<Plan> plan = SameMatrix();
-    plan->CountBytes(false, 0);
+    plan->CountBytes(true, whole.nnz);
+    for (const auto& work : works) plan->parts[work->index]->rows = work->pattern;
     const PatternView rows = g_rows.pattern();
-    plan->Cut(a, &rows, context_.threads);
+    plan->Predict(a, &rows, context_.threads);
     outputs_->plan = std::move(plan);
-    return {};
+    outputs_->g = std::move(kept);
   }
 
   std::shared_ptr<Plan> SameMatrix() const {
@@ -450,8 +604,10 @@ class Build {
   const Context context_;
   FsaiCudaTimings& timings_;
   FsaiCudaOutputs* const outputs_;
+  RangeQueue queue_;  // rows to make
   SharedProgress progress_;
-  int64_t fault_ = -1;  // the first part's that has one
+  int64_t fault_ = -1;     // the first part's that has one
+  int64_t left_rows_ = 0;  // to the host
 };
 
 }  // namespace

@@ -3,7 +3,8 @@
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/fsai/cuda/output_chunks.h"
 
-namespace spaid::cuda::fsai {
+namespace spaid::cuda {
+namespace fsai {
 namespace {
 
 constexpr int kThreads = 256;
@@ -51,67 +52,88 @@ unsigned Blocks(int64_t threads) {
 }  // namespace
 
 template <class Real>
-OutputChunk Compact(Context& context, const Work<Real>& work, int64_t rows, const int32_t* source,
-                    double scale) {
+FsaiChunk Compact(Context& context, const Work<Real>& work, int64_t rows, const int32_t* source,
+                  double scale, int32_t& longest) {
   const int64_t first = work.first_out;
-  OutputChunk chunk;
+  FsaiChunk chunk;
+  chunk.first = first;
   chunk.rows = rows;
-  chunk.ptr = Buffer<int64_t>(context, rows + 1);
-  const Buffer<int32_t> longest(context, 1);
-  longest.Fill(0);
+  chunk.row_ptr = Buffer<int64_t>(context, rows + 1);
+  const Buffer<int32_t> most(context, 1);
+  most.Fill(0);
   FsaiCountsKernel<<<Blocks(rows + 1), kThreads, 0, context.stream>>>(
-      work.out_count, rows, chunk.ptr.get(), longest.get());
+      work.out_count, rows, chunk.row_ptr.get(), most.get());
   CheckLaunch("FsaiCountsKernel");
-  Scan(context, chunk.ptr, rows + 1);
-  longest.CopyOut(&chunk.longest, 1);
-  chunk.nnz = Read(context, chunk.ptr, rows);
-  chunk.idx = Buffer<int32_t>(context, chunk.nnz);
+  Scan(context, chunk.row_ptr, rows + 1);
+  most.CopyOut(&longest, 1);
+  chunk.nnz = Read(context, chunk.row_ptr, rows);
+  chunk.col_idx = Buffer<int32_t>(context, chunk.nnz);
   if (work.out_values != nullptr) chunk.values = Buffer<double>(context, chunk.nnz);
   const bool long_rows = chunk.nnz > 16 * rows;
   const auto kernel = long_rows ? FsaiCompactKernel<Real, 32> : FsaiCompactKernel<Real, 8>;
   kernel<<<Blocks((long_rows ? 32 : 8) * rows), kThreads, 0, context.stream>>>(
       work.out_idx, work.out_values, rows, work.out_stride,
       work.initial_ptr != nullptr ? work.initial_ptr + first : nullptr, source, first, scale,
-      chunk.ptr.get(), chunk.idx.get(), chunk.values.get());
+      chunk.row_ptr.get(), chunk.col_idx.get(), chunk.values.get());
   CheckLaunch("FsaiCompactKernel");
   return chunk;
 }
 
-template OutputChunk Compact<float>(Context&, const Work<float>&, int64_t, const int32_t*, double);
-template OutputChunk Compact<double>(Context&, const Work<double>&, int64_t, const int32_t*,
-                                     double);
+template FsaiChunk Compact<float>(Context&, const Work<float>&, int64_t, const int32_t*, double,
+                                  int32_t&);
+template FsaiChunk Compact<double>(Context&, const Work<double>&, int64_t, const int32_t*, double,
+                                   int32_t&);
 
-OutputChunk Join(Context& context, std::vector<OutputChunk>& chunks, int64_t rows) {
-  if (chunks.size() == 1) return std::move(chunks[0]);
-  OutputChunk all;
-  all.rows = rows;
-  bool has_values = false;
-  for (const OutputChunk& chunk : chunks) {
-    all.nnz += chunk.nnz;
-    has_values = has_values || chunk.values.size() > 0;
-  }
-  all.ptr = Buffer<int64_t>(context, rows + 1);
-  all.idx = Buffer<int32_t>(context, all.nnz);
-  if (has_values) all.values = Buffer<double>(context, all.nnz);
-  all.ptr.Fill(0);
-  int64_t nnz = 0, row = 0;
-  const auto copy = [&](void* to, const void* from, int64_t bytes) {
-    Check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToDevice,
-                          context.stream),
-          "cudaMemcpyAsync");
-  };
-  for (OutputChunk& chunk : chunks) {
-    FsaiShiftKernel<<<Blocks(chunk.rows + 1), kThreads, 0, context.stream>>>(chunk.ptr.get(),
-                                                                             chunk.rows + 1, nnz);
-    CheckLaunch("FsaiShiftKernel");
-    copy(all.ptr.get() + row, chunk.ptr.get(), 8 * (chunk.rows + 1));
-    copy(all.idx.get() + nnz, chunk.idx.get(), 4 * chunk.nnz);
-    if (has_values) copy(all.values.get() + nnz, chunk.values.get(), 8 * chunk.nnz);
-    nnz += chunk.nnz;
-    row += chunk.rows;
-    chunk = {};
-  }
-  return all;
+}  // namespace fsai
+
+FsaiChunk EmptyChunk(Context& context, int64_t first, int64_t rows, int64_t nnz, bool has_values) {
+  return {.first = first,
+          .rows = rows,
+          .nnz = nnz,
+          .row_ptr = Buffer<int64_t>(context, rows + 1),
+          .col_idx = Buffer<int32_t>(context, nnz),
+          .values = Buffer<double>(context, has_values ? nnz : 0)};
 }
 
-}  // namespace spaid::cuda::fsai
+void CountFrom(Context& context, int64_t before, const FsaiChunk& chunk) {
+  if (before == 0) return;
+  fsai::FsaiShiftKernel<<<fsai::Blocks(chunk.rows + 1), fsai::kThreads, 0, context.stream>>>(
+      chunk.row_ptr.get(), chunk.rows + 1, before);
+  CheckLaunch("FsaiShiftKernel");
+}
+
+void PutInto(const FsaiChunk& whole, int ordinal, int64_t before, Context& context,
+             const FsaiChunk& chunk) {
+  const int own = context.ordinal;
+  // The end of its last row is where the next chunk begins, which says so itself.
+  const bool last = chunk.first + chunk.rows == whole.first + whole.rows;
+  context.CopyAcross(whole.row_ptr.get() + (chunk.first - whole.first), ordinal,
+                     chunk.row_ptr.get(), own, chunk.rows + (last ? 1 : 0));
+  context.CopyAcross(whole.col_idx.get() + before, ordinal, chunk.col_idx.get(), own, chunk.nnz);
+  context.CopyAcross(whole.values.get() + before, ordinal, chunk.values.get(), own,
+                     chunk.values.size());
+}
+
+FsaiChunk Join(Context& context, std::vector<FsaiChunk>& chunks) {
+  if (chunks.size() == 1) return std::move(chunks[0]);
+  int64_t rows = 0, nnz = 0;
+  bool has_values = false;
+  for (const FsaiChunk& chunk : chunks) {
+    rows += chunk.rows;
+    nnz += chunk.nnz;
+    has_values = has_values || chunk.values.size() > 0;
+  }
+  FsaiChunk whole =
+      EmptyChunk(context, chunks.empty() ? 0 : chunks[0].first, rows, nnz, has_values);
+  if (chunks.empty()) whole.row_ptr.Fill(0);
+  int64_t before = 0;
+  for (FsaiChunk& chunk : chunks) {
+    CountFrom(context, before, chunk);
+    PutInto(whole, context.ordinal, before, context, chunk);
+    before += chunk.nnz;
+    chunk = {};
+  }
+  return whole;
+}
+
+}  // namespace spaid::cuda

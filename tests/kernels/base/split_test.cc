@@ -99,6 +99,92 @@ TEST(CutByColumns, CountsUnknownsNotColumns) {
   EXPECT_LE(CutByColumns(2, ptr.data(), 10000, 2, 7.6, 2)[0].end, ranges[0].end);
 }
 
+BatchedWork Sum(const std::vector<double>& work, int parts) {
+  return SumWork(static_cast<int64_t>(work.size()), parts, 2,
+                 [&](int64_t k) { return work[static_cast<size_t>(k)]; });
+}
+
+TEST(RangeQueue, HandsOutSmallerAndSmallerRanges) {
+  const std::vector<double> even(64000, 1.0);
+  const BatchedWork work = Sum(even, 2);
+  RangeQueue queue(work, 2);
+  std::vector<IndexRange> ranges;
+  for (IndexRange next = queue.Take(false); next.size() > 0; next = queue.Take(false)) {
+    ranges.push_back(next);
+  }
+  ExpectCover(ranges, 64000);
+  // A quarter, a quarter of the rest, ..., at least one in 128.
+  EXPECT_NEAR(static_cast<double>(ranges[0].size()), 16000, 64);
+  EXPECT_NEAR(static_cast<double>(ranges[1].size()), 12000, 64);
+  EXPECT_GT(ranges.size(), 10u);
+  EXPECT_LT(ranges.size(), 20u);
+  for (size_t i = 0; i + 1 < ranges.size(); ++i) EXPECT_GE(ranges[i].size(), 500 - 125) << i;
+  EXPECT_EQ(queue.Take(false).size(), 0);
+  queue.Refill();
+  EXPECT_EQ(queue.Take(false).end, ranges[0].end);
+  queue.Close();
+  EXPECT_EQ(queue.Take(true).size(), 0);
+}
+
+TEST(RangeQueue, GivesWholePartsAndOnePartAll) {
+  std::vector<double> work(5000, 1.0);
+  for (size_t k = 0; k < 1000; ++k) work[k] = 5;
+  const BatchedWork of_two = Sum(work, 2);
+  RangeQueue two(of_two, 2);
+  EXPECT_NEAR(static_cast<double>(two.Take(true).end), 900, 20);
+  EXPECT_EQ(two.Take(true).end, 5000);
+  const BatchedWork of_one = Sum(work, 1);
+  RangeQueue one(of_one, 1);
+  EXPECT_EQ(one.Take(false).size(), 5000);
+  EXPECT_EQ(one.Take(false).size(), 0);
+  // Fewer rows than parts: some get none.
+  const BatchedWork few = Sum({1, 1}, 4);
+  RangeQueue four(few, 4);
+  EXPECT_EQ(four.Take(false).size(), 1);
+  EXPECT_EQ(four.Take(true).size(), 1);
+  EXPECT_EQ(four.Take(false).size(), 0);
+}
+
+// Parts whose clocks run by what rows really take, which is not what was predicted: whoever is
+// first comes for more.
+TEST(RangeQueue, EndsTogetherWhateverRowsTake) {
+  std::vector<double> predicted(100000, 1.0), real(predicted.size());
+  for (size_t k = 0; k < real.size(); ++k) {
+    real[k] = k < 50000 ? 4 : 1 + 0.5 * static_cast<double>(k % 3);
+  }
+  const double all = std::accumulate(real.begin(), real.end(), 0.0);
+  for (const int parts : {2, 3, 4, 8}) {
+    SCOPED_TRACE(parts);
+    const BatchedWork work = Sum(predicted, parts);
+    RangeQueue queue(work, parts);
+    std::vector<double> clocks(static_cast<size_t>(parts), 0.0);
+    std::vector<IndexRange> ranges;
+    for (;;) {
+      double& first = *std::min_element(clocks.begin(), clocks.end());
+      const IndexRange next = queue.Take(false);
+      if (next.size() == 0) break;
+      ranges.push_back(next);
+      first += WorkOf(next, real);
+    }
+    ExpectCover(ranges, 100000);
+    EXPECT_LT(*std::max_element(clocks.begin(), clocks.end()), 1.03 * all / parts);
+  }
+}
+
+TEST(RangeQueue, GivesEachRowOnceToManyThreads) {
+  const BatchedWork work = Sum(std::vector<double>(20000, 1.0), 4);
+  RangeQueue queue(work, 4);
+  std::vector<std::atomic<int>> taken(20000);
+  ASSERT_TRUE(AtOnce(4, [&](size_t) {
+                for (IndexRange next = queue.Take(false); next.size() > 0;
+                     next = queue.Take(false)) {
+                  for (int64_t k = next.begin; k < next.end; ++k) ++taken[static_cast<size_t>(k)];
+                }
+                return Status();
+              }).ok());
+  for (const auto& times : taken) EXPECT_EQ(times, 1);
+}
+
 TEST(AtOnce, RunsAllAndGivesTheFirstError) {
   std::atomic<int> runs = 0;
   const auto status = AtOnce(5, [&](size_t i) {

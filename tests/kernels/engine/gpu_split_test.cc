@@ -106,7 +106,9 @@ class GpuSplit : public ::testing::Test {
       EXPECT_EQ(several.quality.zero_columns, one.quality.zero_columns);
       EXPECT_EQ(several.timings.host_columns, one.timings.host_columns);
       EXPECT_EQ(several.quality.warnings, one.quality.warnings);
-      EXPECT_EQ(several.preconditioner->device_bytes(), 0);
+      // G is joined on the first device.
+      EXPECT_EQ(several.preconditioner->device_bytes(),
+                one.quality.fsai ? one.preconditioner->device_bytes() : 0);
       ASSERT_EQ(several.quality.dynamic_spai.has_value(), one.quality.dynamic_spai.has_value());
       if (one.quality.dynamic_spai) {
         ExpectSameGrowth(*one.quality.dynamic_spai, *several.quality.dynamic_spai);
@@ -195,6 +197,18 @@ TEST_F(GpuSplit, StaticSpaiOnAPatternOfTheUser) {
   ExpectSameBuilds(Spai(), a, &user);
 }
 
+// A positive diagonal, but pivots that are not, in two places far from each other.
+CscMatrix NotPositive(int64_t n) {
+  CscMatrix a = oracle::RandomSpd(n, 12, 5);
+  for (int64_t j = 0; j < n; ++j) {
+    for (auto p = static_cast<size_t>(a.col_ptr[static_cast<size_t>(j)]);
+         p < static_cast<size_t>(a.col_ptr[static_cast<size_t>(j) + 1]); ++p) {
+      if (a.row_idx[p] == j && (j == n / 5 || j == n - 7)) a.values[p] *= 1e-3;
+    }
+  }
+  return a;
+}
+
 TEST_F(GpuSplit, FsaiIsThatOfOneDevice) {
   struct Case {
     const char* name;
@@ -227,6 +241,10 @@ TEST_F(GpuSplit, FsaiIsThatOfOneDevice) {
       {"elasticity_9, on A", e9, fixed},
       {"elasticity_9, on A, filtered", e9, thin},
       {"random, on A squared", oracle::RandomSpd(2000, 8, 5), squared},
+      {"random, more rows than a turn", oracle::RandomSpd(40000, 6, 5), grown},
+      {"a row of the host", bench::Symmetrized(oracle::Arrow(2500)), fixed},
+      {"nodes in random order", bench::PermuteNodes(e9, 3, e9.n_cols), fast},
+      {"a pivot that is not positive", NotPositive(3000), grown},
   };
   for (const Case& c : cases) {
     SCOPED_TRACE(c.name);
@@ -321,6 +339,30 @@ TEST_F(GpuSplit, ItsPreconditionersServeSolvesOnADevice) {
   EXPECT_EQ(iterations[0], iterations[1]);
 }
 
+// What a solve finds there is one device's G, with nothing to bring from the host.
+TEST_F(GpuSplit, AJoinedGServesSolvesWhereItLies) {
+  CountUploads();
+  const CscMatrix a = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(24, 0));
+  const PreconditionerSpec spec = Spec(EngineKind::kAfsai);
+  const BuildResult one = MustBuild(*engine_, spec, a, {.device = 2});
+  const BuildResult two = MustBuild(*engine_, spec, a, On({2, 1}));
+  ASSERT_TRUE(one.preconditioner && two.preconditioner);
+  const auto a_there = engine_->Place(CscView(a), {.device = 2});
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  const int before = uploads;
+  std::vector<double> x[2];
+  for (const BuildResult* built : {&one, &two}) {
+    const SolveResult solved =
+        MustSolveThere(*engine_, a, **a_there, *built->preconditioner, SmoothRhs(a),
+                       {.method = Method::kCg, .rtol = 1e-8}, {.device = 2});
+    ASSERT_FALSE(solved.rhs.empty());
+    EXPECT_EQ(solved.rhs[0].outcome, Outcome::kConverged);
+    x[built == &two ? 1 : 0].assign(solved.x.begin(), solved.x.end());
+  }
+  EXPECT_EQ(uploads, before);
+  EXPECT_EQ(x[0], x[1]);
+}
+
 TEST_F(GpuSplit, RefusesDevicesThatCannotShare) {
   const CscMatrix a = oracle::Arrow(50);
   for (const auto& [device, devices] : std::vector<std::pair<int, std::vector<int>>>{
@@ -358,6 +400,35 @@ TEST_F(GpuSplit, SaysWhichDeviceIsTooSmallAndKeepsNothing) {
   EXPECT_EQ(engine->State(2).used_bytes, 0);
   // Without it, the same device serves.
   EXPECT_NE(MustBuild(*engine, Spai(), a, {.device = 1}).preconditioner, nullptr);
+}
+
+// Room for A alone, and what the estimate says is enough.
+TEST_F(GpuSplit, FsaiOnASecondDeviceOfLittleMemory) {
+  const CscMatrix a = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(24, 0));
+  const PreconditionerSpec spec = Spec(EngineKind::kAfsai);
+  const BuildResult whole = MustBuild(*engine_, spec, a, {.device = 1});
+  ASSERT_NE(whole.preconditioner, nullptr);
+  const auto open = [&](int64_t bytes) {
+    auto device = CudaDevice::Open(devices_[1]->info(), bytes);
+    EXPECT_TRUE(device.ok()) << device.status().message();
+    return device.ok() ? *device : nullptr;
+  };
+  const auto too_small = MakeEngine(true, {devices_[0], open(CscView(a).nnz() * 14)});
+  const auto plan = too_small->MakePlan(spec, a, nullptr, On({1, 2}));
+  ASSERT_TRUE(plan.ok()) << plan.status().message();
+  const int64_t first = too_small->State(1).used_bytes, second = too_small->State(2).used_bytes;
+  EXPECT_EQ((*plan)->Build(spec, a, On({1, 2})).status().reason(), "DEVICE_OUT_OF_MEMORY");
+  EXPECT_EQ(too_small->State(1).used_bytes, first);
+  EXPECT_EQ(too_small->State(2).used_bytes, second);
+
+  const auto estimate = engine_->Estimate(spec, a, nullptr, {});
+  ASSERT_TRUE(estimate.ok());
+  ASSERT_LT(estimate->device_bytes_min, estimate->device_bytes);
+  const auto least =
+      MakeEngine(true, {open(estimate->device_bytes_min), open(estimate->device_bytes_min)});
+  const BuildResult in_little = MustBuild(*least, spec, a, On({1, 2}));
+  ASSERT_NE(in_little.preconditioner, nullptr);
+  ExpectSame(whole.preconditioner->matrix(), in_little.preconditioner->matrix());
 }
 
 class StopAtFirst final : public ProgressSink {

@@ -663,6 +663,17 @@ TEST(PlacementTest, LargeFsaiGoesToTheGpuAndItsFactorsCountThere) {
   EXPECT_EQ(gpu.engine.most_nnz_m, 2 * a.value->n()) << "the fake's M is diagonal";
 }
 
+TEST(PlacementTest, AdaptiveFsaiGoesOverSeveralGpusAndStaticNever) {
+  Bench bench({FakeCpu(), FakeGpu(0), FakeGpu(1)}, /*max_devices=*/2);
+  bench.engine.predicted_device_ms = 0.1;
+  bench.engine.predicted_ms = 0.9 * kernels::kSplitWorthMs;
+  EXPECT_EQ(bench.Built(bench.Put(3), v1::ENGINE_KIND_AFSAI).device(), "gpu:0");
+  bench.engine.predicted_ms = kernels::kSplitWorthMs;
+  EXPECT_EQ(bench.Built(bench.Put(4), v1::ENGINE_KIND_AFSAI).device(), "gpu:0, gpu:1");
+  bench.engine.predicted_ms = 1e6;
+  EXPECT_EQ(bench.Built(bench.Put(5), v1::ENGINE_KIND_FSAI).device(), "gpu:0");
+}
+
 TEST(PlacementTest, FsaiThatDoesNotFitTheDevice) {
   Bench bench(CpuAndGpu());
   bench.engine.predicted_ms = 900;
