@@ -53,11 +53,8 @@ Bytes GrowthBytes(double n, double nnz, bool has_initial, const DynamicSpaiBound
   const double scaled = 8 * nnz, by_rows = pointers + 12 * nnz,
                own = pointers + entry * (nnz + 2 * n);
   const double sorting = a + scaled + by_rows + 16.25 * nnz + 13 * n;
-  // The pattern of AᵀA beside what makes it, then its entries, in rows of one length where that
-  // adds at most a half.
-  const double stride = RoundUp(longest, 2);
-  const bool one_length = stride * n <= 1.5 * gram;
-  const double packed = entry * (one_length ? stride * n : gram) + (one_length ? 0 : pointers);
+  // The pattern of AᵀA beside what makes it, then its entries.
+  const double packed = entry * gram + pointers;
   const double made = a + scaled + by_rows + own + pointers + 4 * gram;
   const double bitmaps = longest > kUnique ? kRooms * n / 8 : 0;
   const double uniting = made + 8 * n + bitmaps, uniting_least = made + 8 * n + n / 8;

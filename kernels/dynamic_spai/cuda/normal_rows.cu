@@ -131,12 +131,8 @@ template <class Real>
 struct To {
   Entry<Real>* entries;
   const int64_t* ptr;  // of the pattern
-  int32_t stride;
-  int32_t n;
 
-  __device__ Entry<Real>* Row(int64_t j) const {
-    return entries + (stride > 0 ? j * stride : ptr[j]);
-  }
+  __device__ Entry<Real>* Row(int64_t j) const { return entries + ptr[j]; }
   // Entry t of column j's pattern, whose row is i.
   __device__ void Write(Entry<Real>* row, int64_t j, int t, int32_t i, double value) const {
     Entry<Real> entry{};
@@ -149,11 +145,6 @@ struct To {
     entry.index = static_cast<int32_t>(j);
     entry.value = 1;
     row[0] = entry;
-  }
-  __device__ void Fill(Entry<Real>* row, int length, int thread, int threads) const {
-    Entry<Real> entry{};
-    entry.index = n;
-    for (int t = length + thread; t < stride; t += threads) row[t] = entry;
   }
 };
 
@@ -258,7 +249,6 @@ __global__ void __launch_bounds__(32 * tuning::kGramWarps)
       if (i != j) to.Write(row, j, t, i, room.sums[t]);
     }
     if (lane == 0) to.WriteDiagonal(row, j);
-    to.Fill(row, length, lane, 32);
   }
 }
 
@@ -304,7 +294,6 @@ __global__ void __launch_bounds__(kThreads)
     if (t < length && i != j && lane == 0) to.Write(row, j, t, static_cast<int32_t>(i), sum);
   }
   if (threadIdx.x == 0) to.WriteDiagonal(row, j);
-  to.Fill(row, length, static_cast<int>(threadIdx.x), kThreads);
 }
 
 template <class Real>
@@ -399,15 +388,8 @@ class Maker {
       figures.Fill(0);
       survey(list.get());
     }
-    // Rows of one length need no pointers, which are a step on the way to each.
-    constexpr int kAligned = 16 / static_cast<int>(sizeof(Entry<Real>));
-    const int64_t stride = (int64_t{gram.longest} + kAligned - 1) / kAligned * kAligned;
-    const bool one_length = stride * n <= pattern.nnz + pattern.nnz / 2 &&
-                            static_cast<int64_t>(sizeof(Entry<Real>)) * stride * n <= Room();
-    if (one_length) gram.stride = static_cast<int32_t>(stride);
-    gram.entries = Buffer<Entry<Real>>(context_, one_length ? stride * n : pattern.nnz);
-    const To<Real> to{gram.entries.get(), pattern.col_ptr.get(), gram.stride,
-                      static_cast<int32_t>(n)};
+    gram.entries = Buffer<Entry<Real>>(context_, pattern.nnz);
+    const To<Real> to{gram.entries.get(), pattern.col_ptr.get()};
     const auto warps = [&](auto kernel, int32_t over, int slots, int places) {
       if (gram.longest <= over) return;
       const int bytes = tuning::kGramWarps * (12 * slots + 2 * places);
@@ -434,7 +416,7 @@ class Maker {
           to);
       CheckLaunch("GramBlockKernel");
     }
-    if (!one_length) gram.ptr = std::move(pattern.col_ptr);
+    gram.ptr = std::move(pattern.col_ptr);
     // What it was made of goes, and the stream must be past it by then.
     context_.Synchronize();
   }

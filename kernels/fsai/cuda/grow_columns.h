@@ -15,11 +15,10 @@ namespace spaid::cuda::fsai {
 template <class Real>
 struct RowArrays {
   Buffer<Entry<Real>> entries;
-  Buffer<int64_t> ptr;  // n + 1; empty where there is a stride
-  int32_t stride = 0;
+  Buffer<int64_t> ptr;  // n + 1
   int32_t longest = 0;
 
-  Rows<Real> rows() const { return {entries.get(), ptr.get(), stride}; }
+  Rows<Real> rows() const { return {entries.get(), ptr.get(), 0}; }
 };
 
 // The normal equations of Â, which is A with columns of length 1.
@@ -28,7 +27,7 @@ struct NormalRows {
   int64_t n = 0;
   RowArrays<Real> gram;  // ÂᵀÂ by rows, in any order but for the diagonal
   // −Â by rows: row k has first 1 with the index n, then its diagonal entry, even where that is 0,
-  // then the others, then padding, 0 with the index n. Without a stride.
+  // then the others, then padding, 0 with the index n.
   RowArrays<Real> own;
 };
 

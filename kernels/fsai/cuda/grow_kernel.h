@@ -234,7 +234,7 @@ class Grower : GrowingRow<Grower<Real, kHeld, kStride, kForm>, Real, 1, kStride,
         }
         if (slot[e] >= 0) *to = entry[e].value;
       }
-      if constexpr (kStride && !kColumn) break;
+      if constexpr (kStride) break;
       begin += 32 * kEntries;
       if (begin >= row.length) break;
       this->Fetch(row, begin, entry);

@@ -120,8 +120,10 @@ void LaunchRows(Context& context, const Work<Real>& work, Team team, bool grow, 
     LaunchRowsBy<Real>(context, work, team, workspace, blocks, kernel);
   };
   if (team == Team::kGrow) {
-    return work.a.stride > 0 ? LaunchGrow<Real, true, kForm>(context, work)
-                             : LaunchGrow<Real, false, kForm>(context, work);
+    if constexpr (kForm == Form::kRow) {
+      if (work.a.stride > 0) return LaunchGrow<Real, true, kForm>(context, work);
+    }
+    return LaunchGrow<Real, false, kForm>(context, work);
   }
   const auto by = [&](auto team_of) {
     constexpr Team kTeam = decltype(team_of)::value;
