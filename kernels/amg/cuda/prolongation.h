@@ -1,5 +1,6 @@
-// What a level of smoothed aggregation is made of on a device: the host's kernels/amg/prolongation.h
-// and smoothers.h for one unknown a node and one near-null vector, with the host's bits.
+// What a level of smoothed aggregation is made of on a device: the host's
+// kernels/amg/prolongation.h and smoothers.h for one unknown a node and one near-null vector, with
+// the host's bits.
 //
 //   RowMatrix f = FilterWeak(context, a, graph, of_node, near, least_left);
 //   DeviceProlongation p = SmoothProlongation(context, std::move(f), tentative, coarse_near);
@@ -35,9 +36,9 @@ void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null,
                   RowMatrix& filtered);
 
 // Returns the host's SpectralBound of a matrix with a diagonal of ones. The row sums have the
-// host's bits; the power steps are summed in another order, in each run the same, so that the bound,
-// which is rounded up to a multiple of 1/64, is the host's but where rounding crosses one of these.
-// `values`: those of `rows`, or others on its pattern. Waits for the device.
+// host's bits; the power steps are summed in another order, in each run the same, so that the
+// bound, which is rounded up to a multiple of 1/64, is the host's but where rounding crosses one of
+// these. `values`: those of `rows`, or others on its pattern. Waits for the device.
 double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
                      int steps);
 
@@ -55,8 +56,8 @@ DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
 std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
                                   const RowMatrix& a, const RowMatrix& p);
 
-// Returns `factor` over a_ii, or with `l1` over Σ_j |a_ij| with the diagonal's sign; 0 where that
-// is 0. Does not wait.
+// Returns `factor` times 1 / a_ii, or with `l1` times 1 / Σ_j |a_ij| with the diagonal's sign; 0
+// where that is 0. Does not wait.
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor);
 
 // Returns a bound on ρ(D⁻¹A), of Jacobi's and Chebyshev's smoothers; `inverse`: D⁻¹, of
