@@ -34,7 +34,9 @@ struct GpuBuilds {
   const char* waves = "";      // says what those are, of a build that fits in them alone
   const char* too_large = "";  // says that it does not fit even so
   const char* cure = "";       // options that make it smaller
-  bool splits = false;         // several GPUs finish a long one sooner than one
+  // Says which builds are the host's all the same, those whose estimate has no device bytes.
+  const char* host_alone = "";
+  bool splits = false;  // several GPUs finish a long one sooner than one
 };
 
 // How M is there: what solves by it go by.
