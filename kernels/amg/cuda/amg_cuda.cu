@@ -9,7 +9,6 @@
 #include "kernels/base/cuda/device.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
 #include "kernels/sparse/cuda/symmetry.h"
-#include "kernels/sparse/symmetry.h"
 
 namespace spaid::kernels {
 
@@ -30,8 +29,7 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
     cuda::Matrix there = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
     const double upload_ms = MsSince(start);
     cuda::Stopwatch watch(on);
-    const bool symmetric = cuda::IsExactlySymmetric(on, there.pattern(), there.values.get()) ||
-                           CompareMirrors(a, context.threads).numerically_symmetric;
+    const bool symmetric = cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
     auto made = cuda::SetUp(on, std::move(there), symmetric, near_null, options, context);
     const double device_ms = watch.Stop();
     if (timings != nullptr) {
