@@ -14,6 +14,7 @@
 #include "kernels/amg/coarse_inverse.h"
 #include "kernels/amg/cycle.h"
 #include "kernels/amg/prolongation.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/amg/shared_matrix.h"
 #include "kernels/amg/smoothers.h"
 #include "kernels/amg/strength.h"
@@ -24,16 +25,6 @@
 
 namespace spaid::kernels {
 namespace {
-
-// A level that has more aggregates than so many of its nodes is the last.
-constexpr double kMostAggregates = 0.8;
-// The least share of a diagonal that weak entries are added to. Where A is not symmetric, rows of P
-// that grow by the inverse of it are no use to BiCGSTAB (sherman5: 145 iterations by a tenth, 28 by
-// a half; 1138_bus, symmetric, 19 and 26).
-constexpr double kLeastLeftSymmetric = 0.1, kLeastLeft = 0.5;
-// β over which a cycle in fp32 is too rough for BiCGSTAB (epb0: 79 iterations in fp64, none in
-// fp32).
-constexpr double kFp32UpTo = 3;
 
 Status BadOption(std::string what, const char* field) {
   return Status(StatusCode::kInvalidArgument, "BAD_AMG_OPTION", std::move(what)).At(field);
@@ -76,8 +67,7 @@ class Builder {
     made_->symmetric = symmetric;
     made_->smoother = quality_.smoother;
     if (options_.hierarchy_precision == Precision::kAuto) {
-      options_.hierarchy_precision =
-          symmetric || scaled->beta <= kFp32UpTo ? Precision::kFp32 : Precision::kFp64;
+      options_.hierarchy_precision = ChoosePrecision(symmetric, scaled->beta);
     }
     quality_.precision = options_.hierarchy_precision;
     auto near = MakeNearNull(*scaled, input, block_, step_, &quality_.near_null_rayleigh);
@@ -130,7 +120,7 @@ class Builder {
     block_ = 1;
   }
 
-  double LeastLeft() const { return symmetric_ ? kLeastLeftSymmetric : kLeastLeft; }
+  double LeastLeft() const { return kernels::LeastLeft(symmetric_); }
 
   // A block that P leaves out of A takes the motions of its nodes along: an elastic mesh needs 45
   // iterations for 14, where scalar weak entries go to the diagonal and leave constants alone.
@@ -215,12 +205,7 @@ class Builder {
     graph_ = *std::move(graph);
     graph_.weights = {};
     kept->aggregates = *std::move(aggregates);
-    return IsCoarser(kept->aggregates);
-  }
-
-  static bool IsCoarser(const Aggregates& of) {
-    return of.count > 0 && static_cast<double>(of.count) <=
-                               kMostAggregates * static_cast<double>(of.of_node.size());
+    return IsCoarser(kept->aggregates.count, std::ssize(kept->aggregates.of_node));
   }
 
   // The same of classical coarsening.
@@ -239,7 +224,7 @@ class Builder {
       }
       unknown_of_ = std::move(of_coarse);
     }
-    return IsCoarser(kept->aggregates);
+    return IsCoarser(kept->aggregates.count, std::ssize(kept->aggregates.of_node));
   }
 
   // G's pattern that grew serves other patterns of A, too.
@@ -360,14 +345,13 @@ class Builder {
   // Entries of A_c that max_operator_complexity allows; of other values they are known.
   int64_t MostEntries() const {
     if (from_ != nullptr) return std::numeric_limits<int64_t>::max();
-    const double most = options_.max_operator_complexity * static_cast<double>(entries_of_a_);
-    return static_cast<int64_t>(most) - all_entries_;
+    return kernels::MostEntries(options_, entries_of_a_, all_entries_);
   }
 
   // Entries of A_c that max_growth allows beside those of A; of other values they are known.
   int64_t MostCoarse(int64_t nnz) const {
     if (from_ != nullptr) return std::numeric_limits<int64_t>::max();
-    return static_cast<int64_t>(options_.max_growth * static_cast<double>(nnz));
+    return kernels::MostCoarse(options_, nnz);
   }
 
   Result<AmgResult> Finish(SharedMatrix rows, UnitScaled scaled) {
@@ -379,18 +363,8 @@ class Builder {
       if (!inverted.ok()) return inverted.status();
       inverse = *std::move(inverted);
       quality_.singular_coarse_pivots = inverse.singular_pivots;
-    } else if (levels_.empty() && too_large_) {
-      return Status(StatusCode::kFailedPrecondition, "NO_COARSE_LEVEL",
-                    "with a first coarse level there would be over max_operator_complexity times "
-                    "the " +
-                        std::to_string(entries_of_a_) +
-                        " entries of the matrix; raise that, or coarsen by aggregation")
-          .At("max_operator_complexity");
     } else if (levels_.empty()) {
-      return Status(StatusCode::kFailedPrecondition, "NO_COARSE_LEVEL",
-                    "no couplings of the matrix are strong enough to aggregate " +
-                        std::to_string(n) + " rows; Jacobi does it")
-          .At("strength_threshold");
+      return NoCoarseLevel(n, entries_of_a_, too_large_);
     } else {
       quality_.inverted = false;
       if (from_ != nullptr) {
@@ -399,8 +373,8 @@ class Builder {
       }
       made_->last_a = rows.pattern;
       AmgOptions smoothed = options_;
-      smoothed.chebyshev_degree = 4;
-      const SmootherKind kind = symmetric_ ? SmootherKind::kChebyshev : quality_.smoother;
+      smoothed.chebyshev_degree = kLastChebyshevDegree;
+      const SmootherKind kind = SmootherOfLast(symmetric_, quality_.smoother);
       auto smoother =
           MakeSmoother(kind, rows, symmetric_, levels_.empty(), smoothed, made_->last, smoothing_);
       if (!smoother.ok()) return smoother.status();
@@ -412,15 +386,7 @@ class Builder {
     if (inverse.n > 0)
       last.smoother.kind = SmootherKind::kChebyshev;  // none: its level is not scaled
     levels_.push_back(std::move(last));
-    int64_t all_rows = 0;
-    for (const AmgLevelQuality& level : quality_.levels) all_rows += level.rows;
-    quality_.operator_complexity =
-        entries_of_a_ > 0 ? static_cast<double>(all_entries_) / static_cast<double>(entries_of_a_)
-                          : 1;
-    quality_.grid_complexity =
-        quality_.levels.front().rows > 0
-            ? static_cast<double>(all_rows) / static_cast<double>(quality_.levels.front().rows)
-            : 1;
+    SumUp(&quality_);
     auto hierarchy =
         MakeCycle(std::move(levels_), std::move(inverse), std::move(scaled), options_, step_);
     if (!hierarchy.ok()) return hierarchy.status();

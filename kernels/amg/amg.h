@@ -170,7 +170,14 @@ class AmgHierarchy : public LinearOperator {
   virtual int64_t host_bytes() const = 0;
   virtual int64_t nnz() const = 0;     // entries of all its matrices
   virtual bool symmetric() const = 0;  // M is symmetric positive definite: for CG
-  // All that a cycle reads, for those that lay it out elsewhere (amg_cuda.h).
+  // Returns the hierarchy as the host has it, to be applied there: of one that a device has made
+  // (amg_cuda.h) the first call downloads it. Errors: those of CudaDevice::Failed; stop statuses;
+  // RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+  virtual Result<const AmgHierarchy*> OnHost(const Context& /*context*/) const { return this; }
+  // Bytes on the device that made it; DropDeviceCopy gives them back, after a download.
+  virtual int64_t device_bytes() const { return 0; }
+  virtual void DropDeviceCopy() const {}
+  // All that a cycle reads, for those that lay it out elsewhere (amg_cuda.h); of the host's.
   virtual std::variant<const CycleParts<float>*, const CycleParts<double>*> cycle() const = 0;
 };
 

@@ -1,11 +1,14 @@
-// The cycle of multigrid on a CUDA device. It is libspaid_cuda.so's; programs call it by
-// kernels/engine/cuda_library.h.
+// Multigrid on a CUDA device: its set-up and its cycle. It is libspaid_cuda.so's; programs call it
+// by kernels/engine/cuda_library.h.
 //
-//   auto m_there = PlaceAmgOnCuda(device, *built->hierarchy, context, a_there->get());
+//   auto built = BuildAmgOnCuda(device, a, {}, options, context);    // nothing: the host's
+//   BuildAmg auto m_there = PlaceAmgOnCuda(device, *built->hierarchy, context, a_there->get());
 //   auto result = SolveCuda(**a_there, m_there->get(), a, b, {}, options, context);
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "kernels/amg/amg.h"
 #include "kernels/base/context.h"
@@ -15,11 +18,31 @@
 
 namespace spaid::kernels {
 
-// Uploads a hierarchy and lays it out for cycles, in its precision, beside A (CudaOperator). A
-// cycle there adds in fp64 and stores its vectors in the hierarchy's precision, so that it differs
-// from the host's by rounding: by 1e-5 of the largest element in fp32, by 1e-12 in fp64. The same
-// bits in every run. One right-hand side after the other. Errors: stop statuses; those of
-// CudaDevice::Failed.
+// Milliseconds by the host's clock unless said otherwise.
+struct AmgCudaTimings {
+  double host_to_device_ms = 0;
+  double device_ms = 0;      // by the device's clock: A there to the hierarchy there
+  int64_t device_bytes = 0;  // at once, at most
+};
+
+// As BuildAmg, with the host's levels, bit for bit, but that the hierarchy stays on the device
+// until the host asks for it (AmgHierarchy::OnHost), and that there is no plan. The spectral bound
+// that P is smoothed by is rounded up to a multiple of 1/64: other bits where the power steps come
+// within rounding of one. Whether A is symmetric is looked at. Nothing where the set-up is the
+// host's: MaySetUpOnDevice (amg_estimate.h) does not hold, A's diagonal has a zero or both signs,
+// or kAuto is another smoother. Reports progress in levels; stops between kernels. Errors besides
+// those of BuildAmg: those of CudaDevice::Failed. `timings`: null: not wanted.
+Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
+                                                const CscView& a, const NearNullInput& near_null,
+                                                const AmgOptions& options, const Context& context,
+                                                AmgCudaTimings* timings = nullptr);
+
+// Lays a hierarchy out for cycles, in its precision, beside A (CudaOperator): from where it lies,
+// or after an upload of the host's, where this device has not made it. A cycle there adds in fp64
+// and stores its vectors in the hierarchy's precision, so that it differs from the host's by
+// rounding: by 1e-5 of the largest element in fp32, by 1e-12 in fp64. The same bits in every run.
+// One right-hand side after the other. Errors: stop statuses; those of CudaDevice::Failed, and of
+// AmgHierarchy::OnHost.
 Result<std::shared_ptr<const CudaOperator>> PlaceAmgOnCuda(
     const std::shared_ptr<CudaDevice>& device, const AmgHierarchy& hierarchy,
     const Context& context, const CudaOperator* beside);

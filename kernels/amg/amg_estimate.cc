@@ -53,4 +53,35 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
   return counts;
 }
 
+bool MaySetUpOnDevice(const PatternView& a, const NearNullInput& near_null,
+                      const AmgOptions& options) {
+  if (options.coarsening == Coarsening::kClassical || near_null.dimension > 0 ||
+      near_null.count > 1) {
+    return false;
+  }
+  switch (options.smoother) {
+    case SmootherKind::kAuto:
+    case SmootherKind::kL1Jacobi:
+    case SmootherKind::kJacobi:
+    case SmootherKind::kChebyshev:
+      return (options.block_size > 0 ? options.block_size : DetectBlockSize(a)) == 1;
+    default:
+      return false;
+  }
+}
+
+int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options) {
+  const double all = options.max_operator_complexity * static_cast<double>(nnz);
+  const double rows = kMostAllRows * static_cast<double>(n);
+  const double p = std::min(kMostInRow * rows, all + rows);
+  // What stays: entries of A, P and R; pointers, diagonals, scales and near-null vectors. Beside
+  // them, of the level at hand: A as it comes and its transpose, couplings and the strong graph of
+  // both, the filtered matrix, A P, and the scratch of sorts.
+  const double stays = kEntry * (all + 2 * p) + 8 * 8 * rows;
+  const double meanwhile = kEntry * static_cast<double>(nnz) * (2 + 4 + 1 + kProductEntries + 2);
+  const double vectors = 160 * static_cast<double>(n);
+  constexpr double kFixed = 16 << 20;
+  return static_cast<int64_t>(stays + meanwhile + vectors + kFixed);
+}
+
 }  // namespace spaid::kernels

@@ -21,4 +21,12 @@ struct AmgCounts {
 // each unknown of a node. `work` is what is usual, no bound. O(nnz). Thread-safe.
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options);
 
+// Returns whether a device may set that up (amg_cuda.h): one unknown a node, aggregates, a smoother
+// by a diagonal (kAuto: it may come to one), at most one near-null vector. O(nnz). Thread-safe.
+bool MaySetUpOnDevice(const PatternView& a, const NearNullInput& near_null,
+                      const AmgOptions& options);
+
+// Returns the bytes on a device at once, at most, of such a set-up, with what it leaves there.
+int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options);
+
 }  // namespace spaid::kernels

@@ -14,11 +14,6 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kSingular = 1e-12;  // of what elimination began with
-// Bounds, for each row, what Galerkin products leave of a zero: at most 0.7 ε of Neumann problems
-// on 24³ to 160³ nodes, whose own diagonal falls by 60 meanwhile; nothing that is regular comes
-// under 1e9 ε.
-constexpr double kRounding = 64 * std::numeric_limits<double>::epsilon();
 constexpr int64_t kRowsAtOnce = 32;
 constexpr int64_t kSerialWork = 1 << 16;  // elements that one thread is as quick with
 
@@ -33,15 +28,15 @@ void Subtract(double factor, const double* from, int64_t count, double* to) {
 // Inverts in place, an unknown at a time (Gauss, Jordan).
 class Inverter {
  public:
-  Inverter(int64_t n, Array<double>& a, const Context& context)
-      : n_(n), a_(a), context_(context), exchanged_(Z(n)), done_(Z(n), false) {
+  Inverter(int64_t n, Array<double> a, const Context& context)
+      : n_(n), a_(std::move(a)), context_(context), exchanged_(Z(n)), done_(Z(n), 0) {
     for (const double value : a_) largest_ = std::max(largest_, std::fabs(value));
     for (int64_t i = 0; i < n; ++i) diagonal_.push_back(std::fabs(At(i, i)));
   }
 
   // No rows are exchanged: the next unknown is that of which most is left of the diagonal.
   StopReason Symmetric() {
-    const double rounding = kRounding * static_cast<double>(n_);
+    const double rounding = kPivotRounding * static_cast<double>(n_);
     for (int64_t step = 0; step < n_; ++step) {
       if (const StopReason stopped = context_.stop.Poll(); stopped != StopReason::kNone)
         return stopped;
@@ -49,10 +44,10 @@ class Inverter {
       int64_t k = -1;
       for (int64_t i = 0; i < n_; ++i) {
         // Passed by, not the end: a part without a boundary may be one unknown, of rounding alone.
-        if (done_[Z(i)] || !(std::fabs(At(i, i)) > rounding)) continue;
+        if (done_[Z(i)] != 0 || !(std::fabs(At(i, i)) > rounding)) continue;
         if (k < 0 || left(i) > left(k)) k = i;
       }
-      if (k < 0 || !(left(k) > kSingular)) break;  // and so are all others
+      if (k < 0 || !(left(k) > kSingularPivot)) break;  // and so are all others
       Eliminate(k);
     }
     return StopReason::kNone;
@@ -69,33 +64,20 @@ class Inverter {
       }
       exchanged_[Z(k)] = pivot;
       std::swap_ranges(&At(k, 0), &At(k, 0) + (pivot == k ? 0 : n_), &At(pivot, 0));
-      if (std::fabs(At(k, k)) > kSingular * largest_) Eliminate(k);
+      if (std::fabs(At(k, k)) > kSingularPivot * largest_) Eliminate(k);
     }
     return StopReason::kNone;
   }
 
-  // Empties rows and columns of unknowns that were left out; returns how many those are.
-  int64_t DropRest() {
-    for (int64_t k = 0; k < n_; ++k) {
-      if (done_[Z(k)]) continue;
-      for (int64_t i = 0; i < n_; ++i) At(i, k) = At(k, i) = 0;
-    }
-    return std::count(done_.begin(), done_.end(), false);
-  }
-
-  // Rows of A that were exchanged are columns of its inverse.
-  void ExchangeBack() {
-    for (int64_t k = n_ - 1; k >= 0; --k) {
-      if (exchanged_[Z(k)] == k) continue;
-      for (int64_t i = 0; i < n_; ++i) std::swap(At(i, k), At(i, exchanged_[Z(k)]));
-    }
+  CoarseInverse Finish(bool symmetric) {
+    return FinishInverse(n_, std::move(a_), done_, exchanged_, symmetric);
   }
 
  private:
   double& At(int64_t i, int64_t j) { return a_[Z(i * n_ + j)]; }
 
   void Eliminate(int64_t k) {
-    done_[Z(k)] = true;
+    done_[Z(k)] = 1;
     double* const row = &At(k, 0);
     const double scale = 1 / std::exchange(row[k], 1.0);
     for (int64_t j = 0; j < n_; ++j) row[j] *= scale;
@@ -108,21 +90,41 @@ class Inverter {
   }
 
   const int64_t n_;
-  Array<double>& a_;
+  Array<double> a_;
   const Context& context_;
   double largest_ = 0;
   std::vector<double> diagonal_;  // as it was
   std::vector<int64_t> exchanged_;
-  std::vector<bool> done_;
+  std::vector<uint8_t> done_;
 };
 
 }  // namespace
 
+CoarseInverse FinishInverse(int64_t n, Array<double> rows, std::span<const uint8_t> done,
+                            std::span<const int64_t> exchanged, bool symmetric) {
+  const auto at = [&](int64_t i, int64_t j) -> double& { return rows[Z(i * n + j)]; };
+  CoarseInverse made{.n = n, .rows = {}, .singular_pivots = 0};
+  for (int64_t k = 0; k < n; ++k) {
+    if (done[Z(k)] != 0) continue;
+    ++made.singular_pivots;
+    for (int64_t i = 0; i < n; ++i) at(i, k) = at(k, i) = 0;
+  }
+  for (int64_t i = 0; symmetric && i < n; ++i) {
+    for (int64_t j = 0; j < i; ++j) at(i, j) = at(j, i) = 0.5 * (at(i, j) + at(j, i));
+  }
+  // Rows of A that were exchanged are columns of its inverse.
+  for (int64_t k = n - 1; !symmetric && k >= 0; --k) {
+    if (exchanged[Z(k)] == k) continue;
+    for (int64_t i = 0; i < n; ++i) std::swap(at(i, k), at(i, exchanged[Z(k)]));
+  }
+  made.rows = std::move(rows);
+  return made;
+}
+
 Result<CoarseInverse> InvertCoarse(const CscView& a, bool symmetric, const Context& context) {
   return GuardMemory("the coarse inverse", [&]() -> Result<CoarseInverse> {
     const int64_t n = a.n_cols;
-    CoarseInverse made{.n = n, .rows = {}, .singular_pivots = 0};
-    made.rows.assign(Z(n * n), 0.0);
+    Array<double> dense(Z(n * n), 0.0);
     for (int64_t i = 0; i < n; ++i) {
       for (size_t p = 0; p < a.column(i).size(); ++p) {
         const double value = a.column_values(i)[p];
@@ -132,24 +134,13 @@ Result<CoarseInverse> InvertCoarse(const CscView& a, bool symmetric, const Conte
                         "differ by too many orders of magnitude. Take another engine")
               .At("values");
         }
-        made.rows[Z(i * n + a.column(i)[p])] = value;
+        dense[Z(i * n + a.column(i)[p])] = value;
       }
     }
-    Inverter inverter(n, made.rows, context);
+    Inverter inverter(n, std::move(dense), context);
     const StopReason stopped = symmetric ? inverter.Symmetric() : inverter.General();
     if (stopped != StopReason::kNone) return StopStatus(stopped, "the coarse inverse");
-    made.singular_pivots = inverter.DropRest();
-    if (symmetric) {
-      for (int64_t i = 0; i < n; ++i) {
-        for (int64_t j = 0; j < i; ++j) {
-          made.rows[Z(i * n + j)] = made.rows[Z(j * n + i)] =
-              0.5 * (made.rows[Z(i * n + j)] + made.rows[Z(j * n + i)]);
-        }
-      }
-    } else {
-      inverter.ExchangeBack();
-    }
-    return made;
+    return inverter.Finish(symmetric);
   });
 }
 

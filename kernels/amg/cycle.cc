@@ -12,6 +12,7 @@
 
 #include "kernels/amg/cycle_parts.h"
 #include "kernels/amg/cycle_rows.h"
+#include "kernels/amg/parts.h"
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/make_rows.h"
 
@@ -79,33 +80,23 @@ class Cycle final : public AmgHierarchy {
   }
 
   std::vector<AmgPart> parts() const override {
-    std::vector<AmgPart> all = {{.level = 0, .kind = AmgPartKind::kScale, .rows = n(), .cols = 2}};
-    all[0].nnz = 2 * n();
-    for (size_t l = 0; l < levels_.size(); ++l) {
-      const Level& level = levels_[l];
-      const auto add = [&](AmgPartKind kind, int64_t rows, int64_t cols, int64_t nnz) {
-        all.push_back(
-            {.level = static_cast<int>(l), .kind = kind, .rows = rows, .cols = cols, .nnz = nnz});
-      };
-      if (!level.a.empty()) add(AmgPartKind::kA, level.n, level.n, level.a.nnz());
-      if (!level.p.empty()) {
-        const int64_t below = level.r.n;
-        add(AmgPartKind::kP, level.n, below, level.p.nnz());
-        add(AmgPartKind::kR, below, level.n, level.r.nnz());
-      }
-      if (!level.a.empty()) {
-        add(AmgPartKind::kSmoother, level.n, level.n, level.s.empty() ? level.n : level.s.nnz());
-        all.back().smoother = level.kind;
-        all.back().rho = level.rho;
-        all.back().omega = level.omega;
-        all.back().coefficients = level.coefficients;
-      } else {
-        add(AmgPartKind::kCoarseInverse, level.n, level.n, level.n * level.n);
-      }
-      const int64_t vectors = level.near_null.count;
-      add(AmgPartKind::kNearNull, level.n, vectors, level.n * vectors);
+    std::vector<LevelOutline> outlines;
+    for (const Level& level : levels_) {
+      outlines.push_back({.n = level.n,
+                          .below = level.r.n,
+                          .nnz_a = level.a.nnz(),
+                          .nnz_p = level.p.nnz(),
+                          .nnz_r = level.r.nnz(),
+                          .nnz_smoother = level.s.nnz(),
+                          .inverted = level.a.empty(),
+                          .last = level.p.empty(),
+                          .near_null = level.near_null.count,
+                          .kind = level.kind,
+                          .rho = level.rho,
+                          .omega = level.omega,
+                          .coefficients = level.coefficients});
     }
-    return all;
+    return ListParts(outlines);
   }
 
   Result<CscMatrix> Part(int l, AmgPartKind kind) const override {
@@ -392,11 +383,7 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
     }
     for (const Rows<Value>* rows : {&level.a, &level.p, &level.r, &level.s, &level.st}) {
       if (!AllFinite(*rows, threads)) {
-        return Status(StatusCode::kFailedPrecondition, "FLOAT32_OVERFLOW",
-                      "values of level " + std::to_string(l) +
-                          " of the hierarchy are beyond the range of its precision; take "
-                          "hierarchy_precision fp64")
-            .At("hierarchy_precision");
+        return BeyondPrecision(l);
       }
     }
     levels.push_back(std::move(level));
@@ -423,6 +410,14 @@ Result<std::shared_ptr<const AmgHierarchy>> Make(std::vector<AmgLevel> from, Coa
 }
 
 }  // namespace
+
+Status BeyondPrecision(size_t level) {
+  return Status(StatusCode::kFailedPrecondition, "FLOAT32_OVERFLOW",
+                "values of level " + std::to_string(level) +
+                    " of the hierarchy are beyond the range of its precision; take "
+                    "hierarchy_precision fp64")
+      .At("hierarchy_precision");
+}
 
 Result<std::shared_ptr<const AmgHierarchy>> MakeCycle(std::vector<AmgLevel> levels,
                                                       CoarseInverse inverse, UnitScaled a,

@@ -4,6 +4,7 @@
 //   cycle->Apply(r, z, threads);
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,6 +24,9 @@ struct AmgLevel {
   Smoother smoother;   // none on the last level, where that is inverted
   NearNull near_null;  // of Â
 };
+
+// FAILED_PRECONDITION/FLOAT32_OVERFLOW.
+Status BeyondPrecision(size_t level);
 
 // Lays out levels in the precision of the options, and drops their values; patterns are shared.
 // `inverse` of the last level; of no rows: that is smoothed. `a`: its sign and scale; its matrix is

@@ -16,7 +16,6 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kMuchLess = 0.1;
 constexpr double kDependent = 1e-8;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
@@ -122,7 +121,9 @@ int64_t FirstNotFinite(std::span<const double> values) {
   return at == values.end() ? -1 : at - values.begin();
 }
 
-Status CheckVectors(int64_t n, const NearNullInput& input) {
+}  // namespace
+
+Status CheckNearNull(int64_t n, const NearNullInput& input) {
   if (input.count < 1 || input.count > kMostNearNull ||
       static_cast<int64_t>(input.vectors.size()) != n * input.count) {
     return BadNearNull("the near-null space is n x k numbers, column-major, k from 1 to " +
@@ -160,6 +161,8 @@ Status CheckVectors(int64_t n, const NearNullInput& input) {
   }
   return {};
 }
+
+namespace {
 
 // Translations and rotations; n = nodes * dimension.
 Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block) {
@@ -284,7 +287,7 @@ Result<NearNull> MakeNearNull(const UnitScaled& a, const NearNullInput& input, i
     const int64_t n = a.rows.n();
     NearNull made;
     if (!input.vectors.empty()) {
-      if (Status status = CheckVectors(n, input); !status.ok()) return status;
+      if (Status status = CheckNearNull(n, input); !status.ok()) return status;
       made = {.n = n, .count = input.count, .values = {}};
       made.values.assign(input.vectors.begin(), input.vectors.end());
     } else if (!input.coordinates.empty()) {
@@ -304,7 +307,7 @@ Result<NearNull> MakeNearNull(const UnitScaled& a, const NearNullInput& input, i
     if (input.vectors.empty()) {
       const std::vector<double> ones(Z(n), 1.0);
       const double plain = RayleighQuotient(a.rows, ones.data(), context);
-      if (plain < kMuchLess * *rayleigh) {
+      if (plain < kMuchLessRayleigh * *rayleigh) {
         *rayleigh = plain;
         made.values.assign(Z(n), 1.0);
       }

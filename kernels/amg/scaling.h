@@ -57,6 +57,12 @@ struct NearNullArrays {
 
 inline constexpr int kMostNearNull = 8;
 
+// Of D^(1/2) 1, the Rayleigh quotient that that of 1 is under where 1 is taken.
+inline constexpr double kMuchLessRayleigh = 0.1;
+
+// Checks vectors that are given, as MakeNearNull does.
+Status CheckNearNull(int64_t n, const NearNullInput& input);
+
 // Near-null vectors of Â: the given ones, or the rigid body modes of the coordinates (centred, over
 // the largest distance), or a unit vector for each unknown of a node, each times S⁻¹. With one
 // unknown a node and nothing given it is S⁻¹ 1, or 1 where that has less than a tenth of its

@@ -16,25 +16,12 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kJacobiUpTo = 3;  // β
-// A step is this over the largest eigenvalue, or over a bound of it (1 of l1-Jacobi). With 4/3
-// there it takes 8 to 22 percent more iterations; with 1.9 aFSAI took 40 where 1.5 took 11.
-constexpr double kStep = 1.6;
+constexpr double kJacobiUpTo = 3;    // β
 constexpr double kCoarseTau = 0.95;  // keep_tau
 constexpr int kPowerSteps = 12;
 constexpr double kAboveFound = 1.05, kGrain = 64;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
-
-// β_1 … β_k of the polynomials of degree k (Lottes 2023, table of the optimal ones).
-std::vector<double> FourthKind(int degree) {
-  static const std::array<std::vector<double>, 4> kBeta = {
-      std::vector<double>{1.125},
-      {1.02387287570313, 1.26408905371085},
-      {1.00842544782028, 1.08867839208730, 1.33753125909618},
-      {1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000}};
-  return kBeta[static_cast<size_t>(degree - 1)];
-}
 
 // Values of D⁻¹ A.
 Array<double> OverDiagonal(const CscView& rows, const Array<double>& inverse,
@@ -100,7 +87,7 @@ Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive, 
   if (!transposed.ok()) return transposed.status();
   made->transposed = *std::move(transposed);
   made->rho = FactoredRho(a, made->rows, made->transposed, context);
-  made->omega = made->rho > 0 ? kStep / made->rho : 1;
+  made->omega = made->rho > 0 ? kSmootherStep / made->rho : 1;
   return {};
 }
 
@@ -135,6 +122,15 @@ Status MakeStaticSpai(const CscView& a_rows, bool symmetric, bool finest, KeptSm
 
 }  // namespace
 
+std::vector<double> ChebyshevCoefficients(int degree) {
+  static const std::array<std::vector<double>, 4> kBeta = {
+      std::vector<double>{1.125},
+      {1.02387287570313, 1.26408905371085},
+      {1.00842544782028, 1.08867839208730, 1.33753125909618},
+      {1.00391310427285, 1.04035811188593, 1.14863498546254, 1.38268869241000}};
+  return kBeta[static_cast<size_t>(degree - 1)];
+}
+
 SmootherKind ChooseSmoother(SmootherKind asked, bool symmetric, double beta) {
   if (asked != SmootherKind::kAuto) return asked;
   if (beta <= kJacobiUpTo) return SmootherKind::kL1Jacobi;
@@ -150,7 +146,7 @@ Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetri
     case SmootherKind::kAuto:
     case SmootherKind::kL1Jacobi:
       made.diagonal = InverseDiagonal(a, /*l1=*/true, context);
-      for (double& value : made.diagonal) value *= kStep;
+      for (double& value : made.diagonal) value *= kSmootherStep;
       return made;
     case SmootherKind::kJacobi:
     case SmootherKind::kChebyshev: {
@@ -160,9 +156,9 @@ Result<Smoother> MakeSmoother(SmootherKind kind, const CscView& a, bool symmetri
       scaled.values = values;
       made.rho = SpectralBound(scaled, 2.2, kPowerSteps, context);
       if (kind == SmootherKind::kJacobi) {
-        for (double& value : made.diagonal) value *= kStep / made.rho;
+        for (double& value : made.diagonal) value *= kSmootherStep / made.rho;
       } else {
-        made.coefficients = FourthKind(options.chebyshev_degree);
+        made.coefficients = ChebyshevCoefficients(options.chebyshev_degree);
       }
       return made;
     }

@@ -13,8 +13,6 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kTie = 1 - 1e-9;
-
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 // Signed roots of the diagonal: a_ij / (|r_i| |r_j|) is the scaled entry, and r_i has the sign σ_i.
@@ -161,7 +159,7 @@ Result<StrongGraph> FindStrong(const CscView& s, double theta, const Context& co
   ForRows(n, context, [&](int64_t i) {
     double most = 0;
     for (const double value : s.column_values(i)) most = std::max(most, value);
-    least[Z(i)] = most > 0 ? theta * kTie * most : 0;
+    least[Z(i)] = most > 0 ? theta * kStrengthTie * most : 0;
   });
   auto strong = MakeRows(n, n, context, "the strong couplings", [&](int64_t i, RowSink& sink, int) {
     const auto columns = s.column(i);
@@ -199,7 +197,7 @@ Result<Pattern> FindDependences(const CscView& s, double theta, std::span<const 
       if (counts(p)) most = std::max(most, values[p]);
     }
     for (size_t p = 0; p < columns.size(); ++p) {
-      if (counts(p) && values[p] >= theta * kTie * most) sink.Add(columns[p], values[p]);
+      if (counts(p) && values[p] >= theta * kStrengthTie * most) sink.Add(columns[p], values[p]);
     }
   });
   if (!found.ok()) return found.status();

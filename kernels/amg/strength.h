@@ -15,6 +15,9 @@
 
 namespace spaid::kernels {
 
+// By which thresholds are multiplied, so that exact ties do not hang on rounding.
+inline constexpr double kStrengthTie = 1 - 1e-9;
+
 // Graph of nodes that are strongly coupled, both ends agreeing: symmetric, without loops.
 struct StrongGraph {
   int64_t n = 0;              // nodes
@@ -44,8 +47,8 @@ struct StrongGraph {
 Result<CscMatrix> Couplings(const CscView& a_rows, bool symmetric, int block,
                             const Context& context);
 
-// i and j are strong where s_ij > 0 and s_ij >= θ max_k s_ik, and the same of j. Tests are of θ (1
-// - 1e-9), so that exact ties do not hang on rounding. Errors: stop statuses.
+// i and j are strong where s_ij > 0 and s_ij >= θ max_k s_ik, and the same of j. Tests are of θ
+// kStrengthTie. Errors: stop statuses.
 Result<StrongGraph> FindStrong(const CscView& couplings, double theta, const Context& context);
 
 // Row i has the j that i depends on: s_ij > 0 and s_ij >= θ max_k s_ik, whatever j finds, of the k

@@ -12,8 +12,6 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kDependent = 1e-8;
-
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 // The nodes of each aggregate, ascending.
@@ -59,7 +57,7 @@ int64_t Orthonormalise(int64_t rows, int count, double* q, double* r) {
       }
     }
     const double norm = std::sqrt(Dot(column, column, rows));
-    if (!(norm > kDependent * before)) {
+    if (!(norm > kDependentColumn * before)) {
       for (int64_t i = 0; i < rows; ++i) column[i] = 0;
       ++dropped;
       continue;

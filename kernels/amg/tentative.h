@@ -15,6 +15,9 @@
 
 namespace spaid::kernels {
 
+// Of its norm, what is left of a column that does not depend on those before it is more.
+inline constexpr double kDependentColumn = 1e-8;
+
 // Columns that coarse levels have to represent, n x count, column-major. None: one column of ones.
 struct NearNull {
   int64_t n = 0;

@@ -1,4 +1,4 @@
-// Multigrid as an engine: symmetry, plans, builds, estimates, warnings. Always work of the host.
+// Multigrid as an engine: symmetry, plans, builds, estimates, warnings; which set-ups a GPU has.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -12,6 +12,7 @@
 #include "kernels/amg/suitability.h"
 #include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/cuda_library.h"
 #include "kernels/engine/preconditioner_engine.h"
 #include "kernels/sparse/symmetry.h"
 
@@ -21,6 +22,15 @@ namespace {
 // cᵀÂc / cᵀc over which c is hardly a near-null vector, entries of all levels over A's that are
 // many, and β over which a diagonal smooths badly.
 constexpr double kPoorRayleigh = kMostRayleighForAmg, kManyEntries = 2, kPoorDiagonal = 8;
+
+constexpr GpuBuilds kOnGpu = {
+    .worth_ms = 10,
+    .waves = "",
+    .too_large = "",
+    .cure = "use fewer levels' entries (max_operator_complexity)",
+    .host_alone =
+        "multigrid with nodes of several unknowns, classical coarsening, several near-null vectors "
+        "or a smoother that is no diagonal is set up by the host"};
 
 std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options, bool given) {
   std::vector<std::string> out;
@@ -82,9 +92,17 @@ class PlanOfAmg final : public EnginePlan {
   PlanOfAmg(const PlanOfAmg&) = default;
 
   Result<Made> MakeM(const PreconditionerSpec& spec, const CscView& a, const Context& context,
-                     DeviceTimings*) const override {
+                     DeviceTimings* timings) const override {
     const NearNullInput near =
         spec.near_null != nullptr ? spec.near_null->input() : NearNullInput();
+    if (gpus().size() == 1 && found_ == nullptr && MaySetUpOnDevice(a, near, options_)) {
+      AmgCudaTimings there;
+      auto built = Cuda().build_amg(gpus().front(), a, near, options_, context, &there);
+      timings->host_to_device_ms += there.host_to_device_ms;
+      timings->device_bytes = std::max(timings->device_bytes, there.device_bytes);
+      if (!built.ok()) return built.status();
+      if (*built) return MadeOf(spec, a, **std::move(built), /*again=*/false);
+    }
     // Aggregates of one kind serve no other one: of new values that are symmetric no more, all is
     // made anew.
     const bool symmetric = CompareMirrors(a, context.threads).numerically_symmetric;
@@ -92,21 +110,27 @@ class PlanOfAmg final : public EnginePlan {
     auto built = again ? RebuildAmg(found_, a, near, context)
                        : BuildAmg(a, symmetric, near, options_, context);
     if (!built.ok()) return built.status();
-    Made made;
+    std::shared_ptr<const AmgPlan> plan = built->plan;
+    Made made = MadeOf(spec, a, *std::move(built), again);
     if (!again) {
       std::shared_ptr<PlanOfAmg> grown(new PlanOfAmg(*this));
-      grown->found_ = std::move(built->plan);
+      grown->found_ = std::move(plan);
       grown->symmetric_ = symmetric;
       made.grown = std::move(grown);
     }
+    return Result<Made>(std::move(made));
+  }
+
+  Made MadeOf(const PreconditionerSpec& spec, const CscView& a, AmgResult built, bool again) const {
+    Made made;
     made.quality.worst_column = -1;
-    made.quality.density = static_cast<double>(built->hierarchy->nnz()) /
+    made.quality.density = static_cast<double>(built.hierarchy->nnz()) /
                            static_cast<double>(std::max<int64_t>(1, a.nnz()));
     made.quality.pattern_reused = again;
-    made.quality.warnings = Warnings(built->quality, options_, spec.near_null != nullptr);
-    made.quality.amg = std::move(built->quality);
-    made.hierarchy = std::move(built->hierarchy);
-    return Result<Made>(std::move(made));
+    made.quality.warnings = Warnings(built.quality, options_, spec.near_null != nullptr);
+    made.quality.amg = std::move(built.quality);
+    made.hierarchy = std::move(built.hierarchy);
+    return made;
   }
 
   AmgOptions options_;
@@ -124,8 +148,9 @@ class Amg final : public PreconditionerEngine {
              .by_parts = true,
              .takes_near_null = true,
              .grows_pattern = true,
-             .rates = {.cpu = {.fixed = 1e5, .row = 800, .nnz_a = 75, .serial = 0.1}, .gpu = {}}}) {
-  }
+             .on_gpu = &kOnGpu,
+             .rates = {.cpu = {.fixed = 1e5, .row = 800, .nnz_a = 75, .serial = 0.1},
+                       .gpu = {.fixed = 5e6, .nnz_a = 2}}}) {}
 
   Status Check(const PreconditionerSpec& spec) const override { return CheckAmgOptions(spec.amg); }
 
@@ -152,7 +177,11 @@ class Amg final : public PreconditionerEngine {
     e.download_bytes = CscBytes(a.n_cols, counts.nnz);
     e.host_bytes = counts.host_bytes + static_cast<int64_t>(2 * sizeof(PlanOfAmg)) +
                    static_cast<int64_t>(sizeof(HostPreconditioner));
+    if (MaySetUpOnDevice(a, near, spec.amg)) {
+      e.device_bytes = e.device_bytes_min = SetUpDeviceBytes(a.n_cols, a.nnz(), spec.amg);
+    }
     PredictBuild(traits().rates, counts.work, ResolveThreads(context.threads), &e);
+    if (e.device_bytes == 0) e.predicted_device_ms = 0;
     return e;
   }
 

@@ -28,6 +28,7 @@ struct CudaLibrary {
   decltype(&CudaOperator::OfDiagonal) operator_of_diagonal;
   decltype(&CudaOperator::OfFactors) operator_of_factors;
   decltype(&CudaOperator::WithValues) operator_with_values;
+  decltype(&BuildAmgOnCuda) build_amg;
   decltype(&PlaceAmgOnCuda) place_amg;
   decltype(&SolveCuda) solve;
 };

@@ -35,6 +35,8 @@ struct GpuBuilds {
   const char* waves = "";      // says what those are, of a build that fits in them alone
   const char* too_large = "";  // says that it does not fit even so
   const char* cure = "";       // options that make it smaller
+  // Says which builds are the host's all the same, those whose estimate has no device bytes.
+  const char* host_alone = "";
   // Several GPUs finish a build sooner than one where the CPU is predicted to spend so much on it
   // (BuildEstimate::predicted_ms, 16 threads).
   double splits_from_ms = std::numeric_limits<double>::infinity();

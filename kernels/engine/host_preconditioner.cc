@@ -71,7 +71,11 @@ Status HostPreconditioner::MakeRows(const Context& context) const {
 }
 
 Result<const LinearOperator*> HostPreconditioner::Apply(const Context& context) const {
-  if (hierarchy_) return hierarchy_.get();
+  if (hierarchy_) {
+    const auto here = hierarchy_->OnHost(context);
+    if (!here.ok()) return here.status();
+    return *here;
+  }
   if (diagonal_) return &*diagonal_;
   if (factored_) return &*factored_;
   if (Status status = MakeRows(context); !status.ok()) return status;
@@ -104,6 +108,7 @@ void HostPreconditioner::Keep(std::shared_ptr<const OverRanks> copy) const {
 void HostPreconditioner::DropDeviceCopy() const {
   Keep(std::shared_ptr<const BuiltOnDevice>());
   Keep(std::shared_ptr<const OverRanks>());
+  if (hierarchy_) hierarchy_->DropDeviceCopy();
 }
 
 std::shared_ptr<const BuiltOnDevice> HostPreconditioner::device_copy() const {
@@ -131,7 +136,8 @@ Status HostPreconditioner::fits_fp32(int threads) const {
 
 int64_t HostPreconditioner::device_bytes() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return (device_copy_ ? device_copy_->device_bytes : 0) + (ranks_copy_ ? ranks_copy_->bytes() : 0);
+  return (device_copy_ ? device_copy_->device_bytes : 0) +
+         (ranks_copy_ ? ranks_copy_->bytes() : 0) + (hierarchy_ ? hierarchy_->device_bytes() : 0);
 }
 
 int64_t HostPreconditioner::host_bytes() const {

@@ -12,11 +12,6 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kSymmetryTolerance = 1e-12;
-// What the assembly of a matrix may leave of an entry that is zero in theory: a few roundings of
-// the size of the diagonal entries beside it.
-constexpr double kAssemblyNoise = 8 * std::numeric_limits<double>::epsilon();
-
 double DiagonalOf(const CscView& a, int64_t j) {
   const auto rows = a.column(j);
   const auto found = std::lower_bound(rows.begin(), rows.end(), j);

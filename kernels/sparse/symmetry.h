@@ -4,12 +4,18 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/sparse/diagnosis.h"
 #include "kernels/sparse/matrix.h"
 
 namespace spaid::kernels {
+
+inline constexpr double kSymmetryTolerance = 1e-12;
+// What the assembly of a matrix may leave of an entry that is zero in theory: a few roundings of
+// the size of the diagonal entries beside it.
+inline constexpr double kAssemblyNoise = 8 * std::numeric_limits<double>::epsilon();
 
 // Columns ahead of their use: the time that memory takes to answer.
 inline constexpr int64_t kAhead = 8;

@@ -72,6 +72,7 @@ struct Placement {
   bool on_gpu = false;       // something is computed there, or over ranks
   int64_t device_bytes = 0;  // that may be taken of the GPU's memory, within its limit
   std::string why;           // empty where there was nothing to choose from
+  bool host_alone = false;   // no GPU could build it (GpuBuilds::host_alone)
   bool over_ranks = false;   // on_gpu, but there is none: the ranks compute
   // Over ranks: of a build, predicted, and host bytes that it takes on rank 0.
   double predicted_ms = 0;

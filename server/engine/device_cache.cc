@@ -128,8 +128,11 @@ void DeviceCache::KeepCopy(const std::string& tenant, size_t device,
                            const std::shared_ptr<const kernels::Preconditioner>& m) {
   const int64_t bytes = m->device_bytes();
   if (bytes == 0) return;
+  // Levels that a device has set up stay beside what solves apply: to drop them is to download
+  // them.
+  const char* const levels = m->form() == kernels::MForm::kParts ? "|levels" : "";
   // The rest that the pool does not take ends here.
-  Put(tenant, KeyOf(m.get(), device),
+  Put(tenant, KeyOf(m.get(), device) + levels,
       std::make_shared<const Kept>(m, &kernels::Preconditioner::DropDeviceCopy), device, bytes);
 }
 

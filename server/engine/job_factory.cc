@@ -440,7 +440,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
         RETURN_IF_ERROR(work->prepared->refused);
         RETURN_IF_ERROR(parts_.adapter->AdmitBuild(work->prepared->estimate));
         estimate = WorkOf(request.tenant, a, *work->prepared);
-        builds_on_cpu = kernels::TraitsOf(kind).on_gpu != nullptr;
+        builds_on_cpu =
+            kernels::TraitsOf(kind).on_gpu != nullptr && !work->prepared->placement.host_alone;
       }
     }
   } else {
@@ -482,7 +483,8 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
       form = std::max(form, kernels::FormOf(work->prepared->build.spec));
       estimate = WorkOf(request.tenant, a, *work->prepared);
       if (request.solve.reuse.mode == ReuseMode::kAuto) estimate.what = "perhaps " + estimate.what;
-      builds_on_cpu = kernels::TraitsOf(kind).on_gpu != nullptr;
+      builds_on_cpu =
+          kernels::TraitsOf(kind).on_gpu != nullptr && !work->prepared->placement.host_alone;
     }
   }
   // The build's peak, or the solve's beside what was built: by columns and by rows.

@@ -249,6 +249,12 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
     return host;
   }
   const kernels::GpuBuilds& builds = *on_gpu;
+  if (*builds.host_alone != '\0' && estimate.device_bytes == 0) {
+    Placement host = PlaceHostWork();
+    host.host_alone = true;
+    host.why = absl::StrCat(has_cpu ? "cpu: " : "the host of a GPU: ", builds.host_alone);
+    return host;
+  }
 
   std::string lost;
   int64_t limit = 0;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/amg/cuda/cycle.h"
+#include "kernels/base/cuda/scan_sort.h"
 #include "kernels/krylov/cuda/layout_grid.h"
 #include "kernels/krylov/cuda/node_product.h"
 #include "kernels/krylov/cuda/operator.h"
@@ -100,9 +101,36 @@ __global__ void WidenKernel(int64_t count, const float* __restrict__ from,
 }
 
 template <class Value>
+__global__ void NarrowKernel(int64_t count, const double* __restrict__ from,
+                             Value* __restrict__ to) {
+  for (int64_t i = ThreadOfGrid(); i < count; i += ThreadsOfGrid()) {
+    to[i] = static_cast<Value>(from[i]);
+  }
+}
+
+// in = S left, out = sign S right; a factor that is null is ones.
+__global__ void ScalesKernel(int64_t n, const double* __restrict__ scale,
+                             const double* __restrict__ left, const double* __restrict__ right,
+                             double sign, double* __restrict__ in, double* __restrict__ out) {
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    const double own = scale != nullptr ? scale[i] : 1;
+    in[i] = own * (left != nullptr ? left[i] : 1);
+    out[i] = sign * own * (right != nullptr ? right[i] : 1);
+  }
+}
+
+template <class Value>
 Buffer<Value> Upload(Context& context, const kernels::Array<Value>& from) {
   Buffer<Value> to(context, static_cast<int64_t>(from.size()));
   to.CopyIn(from.data(), to.size());
+  return to;
+}
+
+template <class Value>
+Buffer<Value> UploadRounded(Context& context, const kernels::Array<double>& from) {
+  const auto rounded = kernels::Rounded<Value>(from);
+  Buffer<Value> to = Upload(context, rounded);
+  context.Synchronize();
   return to;
 }
 
@@ -117,6 +145,43 @@ Buffer<double> InDoubles(Context& context, const kernels::Array<float>& from) {
       wide.size(), narrow.get(), wide.get());
   CheckLaunch("WidenKernel");
   return wide;
+}
+
+__global__ void RowLengthsKernel(PatternRef from, const int32_t* __restrict__ order,
+                                 int64_t* __restrict__ length) {
+  for (int64_t k = ThreadOfGrid(); k < from.n; k += ThreadsOfGrid()) {
+    length[k] = from.col_ptr[order[k] + 1] - from.col_ptr[order[k]];
+  }
+}
+__global__ void CarryRowsKernel(PatternRef from, const double* __restrict__ values,
+                                const int32_t* __restrict__ order, const int64_t* __restrict__ ptr,
+                                int32_t* __restrict__ columns, double* __restrict__ to) {
+  for (int64_t k = WarpOfGrid(); k < from.n; k += WarpsOfGrid()) {
+    const int64_t begin = from.col_ptr[order[k]];
+    for (int64_t p = Lane(); p < ptr[k + 1] - ptr[k]; p += 32) {
+      columns[ptr[k] + p] = from.row_idx[begin + p];
+      to[ptr[k] + p] = values[begin + p];
+    }
+  }
+}
+
+// A matrix by rows whose k-th row is the order[k]-th.
+Matrix RowsInOrder(Context& context, const PatternRef& from, int64_t nnz, const double* values,
+                   const UnknownOrder& order) {
+  Matrix to;
+  to.n = from.n;
+  to.nnz = nnz;
+  to.col_ptr = Buffer<int64_t>(context, from.n + 1);
+  to.row_idx = Buffer<int32_t>(context, nnz);
+  to.values = Buffer<double>(context, nnz);
+  RowLengthsKernel<<<Blocks(context, from.n, kThreads), kThreads, 0, context.stream>>>(
+      from, order.order.get(), to.col_ptr.get());
+  CheckLaunch("RowLengthsKernel");
+  Scan(context, to.col_ptr, from.n + 1);
+  CarryRowsKernel<<<Blocks(context, from.n, layout::kWarps), kThreads, 0, context.stream>>>(
+      from, values, order.order.get(), to.col_ptr.get(), to.row_idx.get(), to.values.get());
+  CheckLaunch("CarryRowsKernel");
+  return to;
 }
 
 // An order of unknowns on the host.
@@ -154,6 +219,33 @@ class Cycle final : public Applied {
     for (const kernels::CycleLevel<Value>& from : parts.levels) {
       levels_.push_back(Place(from));
       places_ = {};  // the first level's alone
+    }
+    context.Synchronize();
+    host_ = nullptr;
+  }
+
+  Cycle(Context& context, const Hierarchy& made, int64_t bytes, const UnknownOrder* order,
+        const kernels::Context& host)
+      : Applied(context, made.levels.front().n),
+        context_(context),
+        host_(&host),
+        bytes_(bytes),
+        pre_(made.options.pre_sweeps),
+        post_(made.options.post_sweeps),
+        visits_(made.options.cycle == kernels::CycleKind::kW ? 2 : 1),
+        inverse_(UploadRounded<Value>(context, made.inverse.rows)),
+        in_(context, n()),
+        out_(context, n()) {
+    const SetUpLevel& top = made.levels.front();
+    ScalesKernel<<<Blocks(context, n(), kThreads), kThreads, 0, context.stream>>>(
+        n(), made.scale.get(), top.left.get(), top.right.get(), made.sign, in_.get(), out_.get());
+    CheckLaunch("ScalesKernel");
+    for (Buffer<double>* const of : {&in_, &out_}) *of = Carried(std::move(*of), order);
+    const Buffer<int32_t> bad(context, 1);  // none is: the set-up has looked
+    for (size_t l = 0; l < made.levels.size(); ++l) {
+      levels_.push_back(Place(made.levels[l],
+                              l + 1 < made.levels.size() ? &made.levels[l + 1] : nullptr,
+                              l == 0 ? order : nullptr, bad));
     }
     context.Synchronize();
     host_ = nullptr;
@@ -206,6 +298,95 @@ class Cycle final : public Applied {
     level.st = Square(from.st);
     level.p = Rectangular(from.p, true, from.r.n);
     level.r = Rectangular(from.r, false, from.n);
+    MakeVectors(level);
+    return level;
+  }
+
+  // `order`: null, or that of the level's unknowns.
+  Level Place(const SetUpLevel& from, const SetUpLevel* below, const UnknownOrder* order,
+              const Buffer<int32_t>& bad) {
+    CheckStop();
+    Level level;
+    level.n = from.n;
+    level.kind = from.kind;
+    level.rho = from.rho;
+    level.coefficients = from.coefficients;
+    if (from.kind == SmootherKind::kChebyshev && from.diagonal.size() > 0) {
+      Buffer<double> diagonal(context_, from.n);
+      Copy(context_, from.diagonal, diagonal, from.n);
+      diagonal = Carried(std::move(diagonal), order);
+      level.diagonal = Buffer<Value>(context_, from.n);
+      NarrowKernel<<<Blocks(context_, from.n, kThreads), kThreads, 0, context_.stream>>>(
+          from.n, diagonal.get(), level.diagonal.get());
+      CheckLaunch("NarrowKernel");
+    }
+    const auto scaled = [&](const RowMatrix& rows, const Factor& left, const Factor& right) {
+      Buffer<double> values(context_, rows.nnz);
+      LayOut<Value>(context_, rows, left, right, values.get(), bad.get());
+      return values;
+    };
+    if (from.a.n > 0) {
+      const Buffer<double> values = scaled(from.a, {&from.left}, {&from.right});
+      if (order == nullptr) {
+        level.a = Square(from.a.pattern(), values);
+      } else {
+        // By columns of A carried: rows of its transpose.
+        const Matrix columns =
+            PermuteByRows(context_, from.a.pattern(), from.a.nnz, values.get(), *order);
+        const Matrix rows =
+            Transpose(context_, columns.pattern(), columns.nnz, columns.values.get());
+        level.a = Square(rows.pattern(), rows.values);
+      }
+    }
+    if (below != nullptr) {
+      const auto rows = [&](const Matrix& of, const Buffer<double>& values, int64_t columns) {
+        return Csr<Value>(context_, of.pattern(), values.get(), /*by_rows=*/true, tuning::kCsr,
+                          columns);
+      };
+      Buffer<double> of_p = scaled(from.p, {&from.right, true}, {&below->right});
+      Buffer<double> of_r = scaled(from.r, {&below->left}, {&from.left, true});
+      if (order == nullptr) {
+        level.p = rows(from.p, of_p, below->n);
+        level.r = rows(from.r, of_r, from.n);
+      } else {
+        const Matrix p = RowsInOrder(context_, from.p.pattern(), from.p.nnz, of_p.get(), *order);
+        level.p = rows(p, p.values, below->n);
+        const RowMatrix r = ColumnsInOrder(from.r, std::move(of_r), *order);
+        level.r = rows(r, r.values, from.n);
+      }
+    }
+    MakeVectors(level);
+    return level;
+  }
+
+  // In that order; null: as it is.
+  Buffer<double> Carried(Buffer<double> from, const UnknownOrder* order) const {
+    if (order == nullptr) return from;
+    Buffer<double> to(context_, from.size());
+    Carry(context_, *order, from.get(), to.get());
+    return to;
+  }
+
+  RowMatrix ColumnsInOrder(const RowMatrix& pattern, Buffer<double> values,
+                           const UnknownOrder& order) const {
+    RowMatrix of;
+    of.n = pattern.n;
+    of.nnz = pattern.nnz;
+    of.columns = pattern.columns;
+    of.col_ptr = Buffer<int64_t>(context_, of.n + 1);
+    of.row_idx = Buffer<int32_t>(context_, of.nnz);
+    Copy(context_, pattern.col_ptr, of.col_ptr, of.n + 1);
+    Copy(context_, pattern.row_idx, of.row_idx, of.nnz);
+    of.values = std::move(values);
+    const RowMatrix turned = Transpose(context_, of);
+    RowMatrix carried;
+    static_cast<Matrix&>(carried) =
+        RowsInOrder(context_, turned.pattern(), turned.nnz, turned.values.get(), order);
+    carried.columns = turned.columns;
+    return Transpose(context_, carried);
+  }
+
+  void MakeVectors(Level& level) const {
     const auto vector = [&] { return Buffer<Value>(context_, level.n); };
     level.r_in = vector();
     for (Buffer<Value>& x : level.x) x = vector();
@@ -217,7 +398,6 @@ class Cycle final : public Applied {
         level.kind == SmootherKind::kAfsai) {
       level.g = vector();
     }
-    return level;
   }
 
   template <class Element>
@@ -270,10 +450,13 @@ class Cycle final : public Applied {
   Layout Square(const Rows& rows) {
     if (rows.empty()) return {};
     const Sent sent = Send(rows, true, true);
-    const PatternRef pattern = sent.matrix.pattern();
-    const bool symmetric = IsExactlySymmetric(context_, pattern, sent.values.get());
+    return Square(sent.matrix.pattern(), sent.values);
+  }
+
+  Layout Square(const PatternRef& pattern, const Buffer<double>& values) {
+    const bool symmetric = IsExactlySymmetric(context_, pattern, values.get());
     Operator op =
-        MakeOperator(context_, pattern, sent.values.get(), symmetric ? Order::kBoth : Order::kRows,
+        MakeOperator(context_, pattern, values.get(), symmetric ? Order::kBoth : Order::kRows,
                      std::is_same_v<Value, float>);
     return std::visit(
         [](auto& own) -> Layout {
@@ -441,6 +624,15 @@ std::unique_ptr<const Applied> MakeCycle(Context& context, const kernels::CycleP
                                          const kernels::Context& host) {
   return std::make_unique<Cycle<Value>>(context, parts, bytes, order, host);
 }
+
+std::unique_ptr<const Applied> MakeCycle(Context& context, const Hierarchy& made, int64_t bytes,
+                                         const UnknownOrder* order, const kernels::Context& host) {
+  if (made.options.hierarchy_precision == kernels::Precision::kFp64) {
+    return std::make_unique<Cycle<double>>(context, made, bytes, order, host);
+  }
+  return std::make_unique<Cycle<float>>(context, made, bytes, order, host);
+}
+
 template std::unique_ptr<const Applied> MakeCycle(Context&, const kernels::CycleParts<float>&,
                                                   int64_t, const UnknownOrder*,
                                                   const kernels::Context&);

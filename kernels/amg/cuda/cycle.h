@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "kernels/amg/cuda/set_up.h"
 #include "kernels/amg/cycle_parts.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda/context.h"
@@ -18,5 +19,9 @@ template <class Value>
 std::unique_ptr<const Applied> MakeCycle(Context& context, const kernels::CycleParts<Value>& parts,
                                          int64_t bytes, const UnknownOrder* order,
                                          const kernels::Context& host);
+
+// The same of one that is there, in its precision.
+std::unique_ptr<const Applied> MakeCycle(Context& context, const Hierarchy& made, int64_t bytes,
+                                         const UnknownOrder* order, const kernels::Context& host);
 
 }  // namespace spaid::cuda

@@ -7,21 +7,19 @@
 
 #include "kernels/base/cuda_device.h"
 #include "kernels/sparse/matrix.h"
+#include "kernels/sparse/products.h"
 
 namespace spaid::kernels::bench {
 
 // Medians of a few runs, milliseconds by the device's clock, without the copies.
 struct ProductTimes {
-  double count_ms = 0, values_ms = 0;  // entries of each row; then columns, sorted, and values
-  int64_t products = 0, entries = 0;
-  bool fits = true;  // false: some row needs a larger table than shared memory holds
+  double whole_ms = 0, values_ms = 0;  // all of C; the values alone, where its pattern is known
 };
 
-// C = A B, all by rows, in fp64, by tables in shared memory: a few lanes have a row of C, and take
-// one entry of A's row after another, each lane entries of B's row, so that sums are in the order
-// of A's columns. `c` gets C, for which the caller knows the truth.
+// C = A B, all by rows (kernels/sparse/cuda/products.h), timed with its rows in `order`. `c` gets C
+// with ascending rows, for which the caller knows the truth.
 Result<ProductTimes> TimeSparseProduct(CudaDevice& device, const CscView& a, const CscView& b,
-                                       CscMatrix* c);
+                                       RowOrder order, CscMatrix* c);
 
 struct SetTimes {
   double ms = 0;

@@ -20,6 +20,7 @@ constexpr CudaLibrary kLibrary = {
     .operator_of_diagonal = &CudaOperator::OfDiagonal,
     .operator_of_factors = &CudaOperator::OfFactors,
     .operator_with_values = &CudaOperator::WithValues,
+    .build_amg = &BuildAmgOnCuda,
     .place_amg = &PlaceAmgOnCuda,
     .solve = &SolveCuda,
 };

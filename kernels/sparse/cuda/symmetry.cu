@@ -2,6 +2,7 @@
 
 #include "kernels/sparse/cuda/symmetry.h"
 #include "kernels/sparse/cuda/transpose.h"
+#include "kernels/sparse/symmetry.h"
 
 namespace spaid::cuda {
 namespace {
@@ -9,7 +10,19 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTeam = 8;  // lanes that look at one column
 
-// wrong: 1 where an entry has no mirror; nobody looks where that is known.
+// Whether a_ij = v and a_ji = w differ by more than rounding; noise: what the diagonal allows.
+__device__ bool Differ(const PatternRef& a, const double* values, int32_t i, int64_t j, double v,
+                       double w) {
+  // Quotients first: the difference of two huge values may overflow.
+  const double size = fmax(fabs(v), fabs(w)), relative = fabs(v / size - w / size);
+  if (relative <= kernels::kSymmetryTolerance) return false;
+  const double own = EntryAt(a, values, i, i),
+               other = EntryAt(a, values, j, static_cast<int32_t>(j));
+  return !(relative * size <= kernels::kAssemblyNoise * sqrt(fabs(own)) * sqrt(fabs(other)));
+}
+
+// wrong: 1 where an entry has no mirror, or one that differs; nobody looks where that is known.
+template <bool kExact>
 __global__ void __launch_bounds__(kThreads)
     MirrorKernel(PatternRef a, const double* values, int64_t columns, int32_t* wrong) {
   if (*const_cast<volatile int32_t*>(wrong) != 0) return;
@@ -19,14 +32,18 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t p = a.col_ptr[j] + threadIdx.x % kTeam; p < a.col_ptr[j + 1]; p += kTeam) {
       const int64_t mirror = FindEntry(a, j, a.row_idx[p]);
       if (mirror == p) continue;
-      if (mirror < 0 || !(values[mirror] == values[p])) *wrong = 1;
+      if constexpr (kExact) {
+        if (mirror < 0 || !(values[mirror] == values[p])) *wrong = 1;
+      } else {
+        const double w = mirror < 0 ? 0 : values[mirror];
+        if (values[p] != w && Differ(a, values, a.row_idx[p], j, values[p], w)) *wrong = 1;
+      }
     }
   }
 }
 
-}  // namespace
-
-bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* values) {
+template <bool kExact>
+bool IsSymmetric(Context& context, const PatternRef& a, const double* values) {
   const Buffer<int32_t> wrong(context, 1);
   wrong.Fill(0);
   // The first columns mostly tell where it is not.
@@ -34,13 +51,22 @@ bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* val
   for (const int64_t columns : {std::min(kFirst, a.n), a.n}) {
     const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(
         (columns * kTeam + kThreads - 1) / kThreads, 1, int64_t{16} * context.multiprocessors));
-    MirrorKernel<<<blocks, kThreads, 0, context.stream>>>(a, values, columns, wrong.get());
+    MirrorKernel<kExact><<<blocks, kThreads, 0, context.stream>>>(a, values, columns, wrong.get());
     CheckLaunch("MirrorKernel");
   }
   int32_t found = 0;
   wrong.CopyOut(&found, 1);
   context.Synchronize();
   return found == 0;
+}
+
+}  // namespace
+
+bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* values) {
+  return IsSymmetric<true>(context, a, values);
+}
+bool IsNumericallySymmetric(Context& context, const PatternRef& a, const double* values) {
+  return IsSymmetric<false>(context, a, values);
 }
 
 }  // namespace spaid::cuda

@@ -8,5 +8,7 @@ namespace spaid::cuda {
 // Whether A = Aᵀ, entry by entry, as IsExactlySymmetric of kernels/krylov/operators.h tells it on
 // the host. `values`: A's. Waits for the device.
 bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* values);
+// The same but for rounding, as CompareMirrors (kernels/sparse/symmetry.h) tells it on the host.
+bool IsNumericallySymmetric(Context& context, const PatternRef& a, const double* values);
 
 }  // namespace spaid::cuda

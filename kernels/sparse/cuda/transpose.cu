@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) CountKernel(PatternRef a, int32_t* c
 // of about equal length, else one row behind the other.
 struct Survey {
   unsigned long long pairs;  // of entries in one row
-  int32_t longest;
+  int32_t longest, empty;
   int32_t steps;  // of rows side by side, at most
   int32_t alone;  // 32 rows that are not side by side
 };
@@ -99,7 +99,7 @@ __device__ bool AreAside(int32_t own, double waste, int32_t* most) {
 // A warp 32 rows: `row_ptr` gets what each has, `room` what they take together.
 __global__ void SurveyKernel(const int32_t* count, int64_t n, double waste, int64_t* row_ptr,
                              int64_t* room, Survey* survey) {
-  int32_t longest = 0, steps = 0, alone = 0;
+  int32_t longest = 0, empty = 0, steps = 0, alone = 0;
   unsigned long long pairs = 0;
   for (int64_t first = 32 * Warp(); first < n; first += 32 * Warps()) {
     const int64_t i = first + Lane();
@@ -112,12 +112,14 @@ __global__ void SurveyKernel(const int32_t* count, int64_t n, double waste, int6
     for (int step = 16; step > 0; step /= 2) all += __shfl_xor_sync(~0u, all, step);
     if (Lane() == 0) room[first / 32] = aside ? 32 * most : all;
     longest = max(longest, most);
+    empty += __popc(__ballot_sync(~0u, i < n && own == 0));
     steps = max(steps, aside ? most : 0);
     alone += aside ? 0 : 1;
   }
   for (int step = 16; step > 0; step /= 2) pairs += __shfl_xor_sync(~0u, pairs, step);
   if (Lane() != 0) return;
   atomicMax(&survey->longest, longest);
+  if (empty > 0) atomicAdd(&survey->empty, empty);
   atomicMax(&survey->steps, steps);
   atomicAdd(&survey->alone, alone);
   atomicAdd(&survey->pairs, pairs);
@@ -318,9 +320,9 @@ __global__ void ColumnOfEntryKernel(PatternRef a, int32_t* column) {
 }
 
 template <class Value>
-__global__ void ValuesKernel(PatternRef a, const double* values, const int64_t* row_ptr,
-                             const int32_t* cols, Value* to) {
-  for (int64_t i = Warp(); i < a.n; i += Warps()) {
+__global__ void ValuesKernel(PatternRef a, const double* values, int64_t rows,
+                             const int64_t* row_ptr, const int32_t* cols, Value* to) {
+  for (int64_t i = Warp(); i < rows; i += Warps()) {
     for (int64_t p = row_ptr[i] + Lane(); p < row_ptr[i + 1]; p += 32) {
       to[p] = static_cast<Value>(EntryAt(a, values, i, cols[p]));
     }
@@ -329,53 +331,53 @@ __global__ void ValuesKernel(PatternRef a, const double* values, const int64_t* 
 
 // All entries at once. Stable, so that columns ascend.
 template <class Value>
-void SortAll(Context& context, const PatternRef& a, int64_t nnz, const double* values,
+void SortAll(Context& context, const PatternRef& a, int64_t nnz, const double* values, int64_t rows,
              ByRows<Value>& to) {
   {
-    const Buffer<int32_t> columns(context, nnz), rows(context, nnz);
+    const Buffer<int32_t> columns(context, nnz), sorted(context, nnz);
     ColumnOfEntryKernel<<<Blocks(context, a.n, kWarps), kThreads, 0, context.stream>>>(
         a, columns.get());
     CheckLaunch("ColumnOfEntryKernel");
     int bits = 1;
-    while (bits < 31 && a.n - 1 >> bits != 0) ++bits;
-    Sort(context, a.row_idx, rows.get(), columns.get(), to.cols.get(), nnz, bits);
+    while (bits < 31 && rows - 1 >> bits != 0) ++bits;
+    Sort(context, a.row_idx, sorted.get(), columns.get(), to.cols.get(), nnz, bits);
   }
   if (values == nullptr) return;
   to.values = Buffer<Value>(context, nnz);
-  ValuesKernel<<<Blocks(context, a.n, kWarps), kThreads, 0, context.stream>>>(
-      a, values, to.row_ptr.get(), to.cols.get(), to.values.get());
+  ValuesKernel<<<Blocks(context, rows, kWarps), kThreads, 0, context.stream>>>(
+      a, values, rows, to.row_ptr.get(), to.cols.get(), to.values.get());
   CheckLaunch("ValuesKernel");
 }
 
 // Row by row.
 template <class Value>
 void SortEach(Context& context, const PatternRef& a, int64_t nnz, const double* values,
-              const Survey& survey, const Buffer<int64_t>& room, int64_t taken, double waste,
-              const Buffer<int32_t>& next, ByRows<Value>& to) {
+              int64_t rows, const Survey& survey, const Buffer<int64_t>& room, int64_t taken,
+              double waste, const Buffer<int32_t>& next, ByRows<Value>& to) {
   if (values != nullptr) to.values = Buffer<Value>(context, nnz);
   const Buffer<Entry> entries(context, taken);
-  const Buffer<Wait> wait(context, a.n);
-  const int each_32 = Blocks(context, a.n, 32 * kWarps);
-  WaitKernel<<<each_32, kThreads, 0, context.stream>>>(to.row_ptr.get(), room.get(), a.n, waste,
-                                                       wait.get());
+  const Buffer<Wait> wait(context, rows);
+  WaitKernel<<<Blocks(context, rows, 32 * kWarps), kThreads, 0, context.stream>>>(
+      to.row_ptr.get(), room.get(), rows, waste, wait.get());
   CheckLaunch("WaitKernel");
   next.Fill(0);
   const auto scatter = nnz >= kWideColumns * a.n ? ScatterKernel<32> : ScatterKernel<8>;
-  scatter<<<each_32, kThreads, 0, context.stream>>>(a, wait.get(), next.get(), entries.get());
+  scatter<<<Blocks(context, a.n, 32 * kWarps), kThreads, 0, context.stream>>>(
+      a, wait.get(), next.get(), entries.get());
   CheckLaunch("ScatterKernel");
   if (survey.steps > 0) {
     const auto kernel = RankAsideKernel<Value>;
     const int bytes = kRankThreads / 32 * survey.steps * kAsideBytes;
     AllowSharedMemory(context, kernel, bytes);
-    kernel<<<Blocks(context, a.n, kRankThreads), kRankThreads, static_cast<size_t>(bytes),
-             context.stream>>>(a.n, survey.steps, to.row_ptr.get(), wait.get(), entries.get(),
+    kernel<<<Blocks(context, rows, kRankThreads), kRankThreads, static_cast<size_t>(bytes),
+             context.stream>>>(rows, survey.steps, to.row_ptr.get(), wait.get(), entries.get(),
                                values, to.cols.get(), to.values.get());
     CheckLaunch("RankAsideKernel");
   }
   const auto alone = [&](auto kernel, int32_t least) {
     if (survey.alone == 0 || survey.longest <= least) return;
-    kernel<<<Blocks(context, a.n, 32), kThreads, 0, context.stream>>>(
-        a.n, least, to.row_ptr.get(), wait.get(), entries.get(), values, to.cols.get(),
+    kernel<<<Blocks(context, rows, 32), kThreads, 0, context.stream>>>(
+        rows, least, to.row_ptr.get(), wait.get(), entries.get(), values, to.cols.get(),
         to.values.get());
     CheckLaunch("RankAloneKernel");
   };
@@ -387,26 +389,27 @@ void SortEach(Context& context, const PatternRef& a, int64_t nnz, const double* 
 }  // namespace
 
 template <class Value>
-ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, const double* values) {
+ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, const double* values,
+                         int64_t rows) {
+  if (rows < 0) rows = a.n;
   ByRows<Value> to;
-  to.row_ptr = Buffer<int64_t>(context, a.n + 1);
+  to.row_ptr = Buffer<int64_t>(context, rows + 1);
   to.cols = Buffer<int32_t>(context, nnz);
-  const int64_t groups = (a.n + 31) / 32;
-  const Buffer<int32_t> count(context, a.n);
+  const int64_t groups = (rows + 31) / 32;
+  const Buffer<int32_t> count(context, rows);
   const Buffer<int64_t> room(context, groups + 1);
   const Buffer<Survey> there(context, 1);
-  const int each_32 = Blocks(context, a.n, 32 * kWarps);
   count.Fill(0);
   const auto counter = nnz >= kWideColumns * a.n ? CountKernel<32> : CountKernel<8>;
-  counter<<<each_32, kThreads, 0, context.stream>>>(a, count.get());
+  counter<<<Blocks(context, a.n, 32 * kWarps), kThreads, 0, context.stream>>>(a, count.get());
   CheckLaunch("CountKernel");
   Survey survey{};
   int64_t taken = 0;
   double waste = kWaste;
   const auto look = [&] {
     there.Fill(0);
-    SurveyKernel<<<each_32, kThreads, 0, context.stream>>>(
-        count.get(), a.n, waste, to.row_ptr.get(), room.get(), there.get());
+    SurveyKernel<<<Blocks(context, rows, 32 * kWarps), kThreads, 0, context.stream>>>(
+        count.get(), rows, waste, to.row_ptr.get(), room.get(), there.get());
     CheckLaunch("SurveyKernel");
     Scan(context, room, groups + 1);
     there.CopyOut(&survey, 1);
@@ -416,23 +419,27 @@ ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, con
   const int64_t left = context.arena->limit() - context.arena->used();
   const auto needed = static_cast<int64_t>(sizeof(Entry)) * taken +
                       static_cast<int64_t>(values != nullptr ? sizeof(Value) : 0) * nnz +
-                      static_cast<int64_t>(sizeof(Wait)) * a.n;
+                      static_cast<int64_t>(sizeof(Wait)) * rows;
   if (needed > left && taken > nnz) {
     waste = 0;
     look();
   }
-  Scan(context, to.row_ptr, a.n + 1);
+  Scan(context, to.row_ptr, rows + 1);
+  to.longest = survey.longest;
+  to.empty = survey.empty;
   if (survey.longest > kMostRanked || nnz > int64_t{UINT32_MAX} ||
       survey.pairs > static_cast<unsigned long long>(kMostPairs * nnz)) {
-    SortAll(context, a, nnz, values, to);
+    SortAll(context, a, nnz, values, rows, to);
   } else {
-    SortEach(context, a, nnz, values, survey, room, taken, waste, count, to);
+    SortEach(context, a, nnz, values, rows, survey, room, taken, waste, count, to);
   }
   return to;
 }
 
-template ByRows<double> SortByRows<double>(Context&, const PatternRef&, int64_t, const double*);
-template ByRows<float> SortByRows<float>(Context&, const PatternRef&, int64_t, const double*);
+template ByRows<double> SortByRows<double>(Context&, const PatternRef&, int64_t, const double*,
+                                           int64_t);
+template ByRows<float> SortByRows<float>(Context&, const PatternRef&, int64_t, const double*,
+                                         int64_t);
 
 Matrix Transpose(Context& context, const PatternRef& a, int64_t nnz, const double* values) {
   ByRows<double> rows = SortByRows<double>(context, a, nnz, values);

@@ -37,14 +37,17 @@ template <class Value>
 struct ByRows {
   Buffer<int64_t> row_ptr;  // n + 1
   Buffer<int32_t> cols;
-  Buffer<Value> values;  // empty: of a pattern
+  Buffer<Value> values;            // empty: of a pattern
+  int64_t longest = 0, empty = 0;  // entries of the longest row; rows without entries
 };
 
-// The entries of A, by columns, by rows; `values` null: the pattern alone. Value: double, or float,
+// The entries of A, by columns, by rows; `rows`: of a matrix that is not square; -1: as many as
+// columns. `values` null: the pattern alone. Value: double, or float,
 // to which they are rounded. Scratch: 12 bytes an entry, 8 where memory is short, 16 where there
 // are rows of thousands of entries, and 13 a row. Waits for the device.
 template <class Value>
-ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, const double* values);
+ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, const double* values,
+                         int64_t rows = -1);
 
 // Aᵀ by columns; without a hash. As SortByRows.
 Matrix Transpose(Context& context, const PatternRef& a, int64_t nnz, const double* values);

@@ -1,4 +1,4 @@
-// Multigrid by the engine on a CUDA device: built by its host, M placed there for solves.
+// Multigrid by the engine on a CUDA device: built there or by its host, M placed there for solves.
 #include <cmath>
 #include <cstdlib>
 
@@ -12,7 +12,7 @@ namespace {
 
 using GpuAmgEngine = GpuEngine;
 
-TEST_F(GpuAmgEngine, SolvesThereWhatTheHostBuilt) {
+TEST_F(GpuAmgEngine, SolvesThereWhatItsHostOrItBuilt) {
   struct Case {
     const char* name;
     CscMatrix a;
@@ -53,6 +53,39 @@ TEST_F(GpuAmgEngine, SolvesThereWhatTheHostBuilt) {
               engine_->SolveDeviceBytes(c.a.n_cols, c.a.nnz(), m.nnz(), 1, {.method = Method::kCg},
                                         MForm::kParts));
   }
+}
+
+// The same M, and its estimate bounds what it takes.
+TEST_F(GpuAmgEngine, SetsUpThereWhatIsScalar) {
+  const CscMatrix a = oracle::From(gallery::ConvectionDiffusion3d(24, 0));
+  const PreconditionerSpec spec = Spec(EngineKind::kAmg);
+  const BuildResult cpu = MustBuild(*engine_, spec, a, {.device = kCpu});
+  const BuildResult gpu = MustBuild(*engine_, spec, a, {.device = kGpu});
+  ASSERT_TRUE(cpu.preconditioner != nullptr && gpu.preconditioner != nullptr);
+  const Preconditioner& m = *gpu.preconditioner;
+  EXPECT_EQ(cpu.preconditioner->device_bytes(), 0);
+  EXPECT_GT(m.device_bytes(), 0);
+  EXPECT_EQ(gpu.grown, nullptr) << "no plan for other values";
+  EXPECT_NE(cpu.grown, nullptr);
+  const auto estimate = engine_->Estimate(spec, a, nullptr, {});
+  ASSERT_TRUE(estimate.ok());
+  EXPECT_GE(estimate->device_bytes, gpu.timings.device_bytes);
+  EXPECT_GT(gpu.timings.device_bytes, 0);
+  for (const AmgPart& part : m.hierarchy()->parts()) {
+    const auto there = m.hierarchy()->Part(part.level, part.kind);
+    const auto here = cpu.preconditioner->hierarchy()->Part(part.level, part.kind);
+    ASSERT_TRUE(there.ok() && here.ok());
+    EXPECT_TRUE(there->values == here->values) << Name(part.kind) << " " << part.level;
+  }
+  m.DropDeviceCopy();
+  EXPECT_EQ(m.device_bytes(), 0);
+  const auto solved = engine_->Solve(a, &m, SmoothRhs(a), {}, {.method = Method::kCg}, {});
+  ASSERT_TRUE(solved.ok()) << solved.status().message();
+  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
+  PreconditionerSpec afsai = spec;
+  afsai.amg.smoother = SmootherKind::kAfsai;
+  EXPECT_EQ(engine_->Estimate(afsai, a, nullptr, {})->device_bytes, 0);
+  EXPECT_EQ(MustBuild(*engine_, afsai, a, {.device = kGpu}).preconditioner->device_bytes(), 0);
 }
 
 TEST_F(GpuAmgEngine, MinresAndIdrAreTheHosts) {

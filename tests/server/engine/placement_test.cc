@@ -166,6 +166,25 @@ TEST(PlacementTest, WhatIsReservedIsWithinTheLimit) {
   EXPECT_EQ(adapter.Place(build, estimate)->device_bytes, 0) << "the CPU's";
 }
 
+// Of multigrid with options that no GPU builds.
+TEST(PlacementTest, WhatNoGpuBuildsIsTheHosts) {
+  const FakeEngine engine({FakeCpu(), FakeGpu(0)});
+  const EngineAdapter adapter(engine, {.threads = 1});
+  ResolvedBuild build;
+  build.spec.engine = kernels::EngineKind::kAmg;
+  kernels::BuildEstimate estimate;
+  estimate.predicted_ms = 1000;
+  const auto host = adapter.Place(build, estimate);
+  EXPECT_TRUE(host->host_alone);
+  EXPECT_FALSE(host->on_gpu);
+  EXPECT_NE(host->why.find("cpu: multigrid with nodes of several unknowns"), std::string::npos)
+      << host->why;
+  estimate.device_bytes = estimate.device_bytes_min = 900;
+  estimate.predicted_device_ms = 10;
+  EXPECT_TRUE(adapter.Place(build, estimate)->on_gpu);
+  EXPECT_FALSE(adapter.Place(build, estimate)->host_alone);
+}
+
 TEST(PlacementTest, EstimatesSayWhereAndHowMuch) {
   Bench bench(CpuAndGpu());
   v1::PreconditionerSpec spec;

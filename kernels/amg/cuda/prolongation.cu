@@ -1,0 +1,420 @@
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <utility>
+
+#include "kernels/amg/cuda/keys.h"
+#include "kernels/amg/cuda/prolongation.h"
+#include "kernels/base/cuda/scan_sort.h"
+#include "kernels/krylov/cuda/layout_grid.h"
+#include "kernels/krylov/cuda/sums.h"
+
+// Products and sums of the host are rounded one by one: __dmul_rn and __dadd_rn keep the compiler
+// from contracting them.
+namespace spaid::cuda {
+namespace {
+
+using layout::Blocks, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
+using layout::WarpOfGrid, layout::WarpsOfGrid;
+constexpr int kThreads = layout::kThreads;
+constexpr int kMostAggregates = 12;  // a row of P
+constexpr double kTight = 2.2;       // row sums up to it are a good bound on ρ
+constexpr int kPowerSteps = 12;
+constexpr double kGrain = 64;
+
+// What kernels read of a RowMatrix.
+struct RowsRef {
+  explicit RowsRef(const RowMatrix& of)
+      : n(of.n), ptr(of.col_ptr.get()), columns(of.row_idx.get()), values(of.values.get()) {}
+  RowsRef(const PatternRef& pattern, const double* of)
+      : n(pattern.n), ptr(pattern.col_ptr), columns(pattern.row_idx), values(of) {}
+  int64_t n;
+  const int64_t* ptr;
+  const int32_t* columns;
+  const double* values;
+};
+
+// The host's StrongRow and KeptRow: whether entries of a row stay, asked in ascending order.
+class StayingRow {
+ public:
+  __device__ StayingRow(const StrongRef& graph, const int32_t* of_node, int64_t i)
+      : at_(graph.neighbours + graph.ptr[i]),
+        end_(graph.neighbours + graph.ptr[i + 1]),
+        row_(static_cast<int32_t>(i)),
+        leader_(at_ == end_ && of_node[i] >= 0 ? graph.leader[i] : -1) {}
+  __device__ StayingRow(const int64_t* ptr, const int32_t* columns, int64_t i)
+      : at_(columns + ptr[i]),
+        end_(columns + ptr[i + 1]),
+        row_(static_cast<int32_t>(i)),
+        leader_(-1) {}
+  __device__ bool Stays(int32_t column) {
+    if (column == row_) return true;
+    while (at_ < end_ && *at_ < column) ++at_;
+    return column == leader_ || (at_ < end_ && *at_ == column);
+  }
+
+ private:
+  const int32_t *at_, *end_;
+  int32_t row_, leader_;
+};
+
+__global__ void __launch_bounds__(kThreads)
+    CountStayingKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node,
+                       int32_t* entries) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    StayingRow row(graph, of_node, i);
+    int32_t own = 0;
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) own += row.Stays(a.columns[p]) ? 1 : 0;
+    entries[i] = own;
+  }
+}
+
+// The host's FilteredRow: row i of D_F⁻¹ A_F, of the entries that stay, at `to`. `columns`: null:
+// they are there.
+__device__ void FilterRow(const RowsRef& a, int64_t i, const StayingRow& staying,
+                          const double* near_null, double least_left, int32_t* columns,
+                          double* to) {
+  const double near = near_null != nullptr ? near_null[i] : 1;
+  double diagonal = 0, weak = 0;
+  StayingRow row = staying;
+  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+    const int32_t j = a.columns[p];
+    if (j == i) diagonal = a.values[p];
+    if (near == 0 || row.Stays(j)) continue;
+    const double other = near_null != nullptr ? near_null[j] : 1;
+    weak = __dadd_rn(weak, __dmul_rn(a.values[p], other / near));
+  }
+  const double lumped = __dadd_rn(diagonal, weak);
+  const double divisor = lumped / diagonal >= least_left ? lumped : diagonal;
+  row = staying;
+  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+    const int32_t j = a.columns[p];
+    if (!row.Stays(j)) continue;
+    if (columns != nullptr) *columns++ = j;
+    *to++ = j == i ? 1 : a.values[p] / divisor;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    FilterKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node,
+                 const double* __restrict__ near_null, double least_left,
+                 const int64_t* __restrict__ ptr, int32_t* columns, double* values) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    FilterRow(a, i, StayingRow(graph, of_node, i), near_null, least_left, columns + ptr[i],
+              values + ptr[i]);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    FilterOnKernel(RowsRef a, const double* __restrict__ near_null, double least_left,
+                   const int64_t* __restrict__ ptr, const int32_t* __restrict__ columns,
+                   double* values) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    FilterRow(a, i, StayingRow(ptr, columns, i), near_null, least_left, nullptr, values + ptr[i]);
+  }
+}
+
+// The largest Σ_j |a_ij|, as bits, which are ordered as what they stand for. A NaN counts for
+// nothing.
+__global__ void __launch_bounds__(kThreads)
+    LargestRowKernel(RowsRef a, unsigned long long* largest) {
+  double most = 0;
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    double sum = 0;
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) sum += fabs(a.values[p]);
+    if (sum > most) most = sum;
+  }
+  __syncwarp();
+  for (int step = 16; step > 0; step /= 2) most = fmax(most, __shfl_xor_sync(~0u, most, step));
+  if (Lane() == 0) {
+    atomicMax(largest, static_cast<unsigned long long>(__double_as_longlong(most)));
+  }
+}
+
+// norm[0] = ‖x‖ of the first x.
+__global__ void __launch_bounds__(kSumThreads)
+    StartKernel(int64_t n, double* __restrict__ x, double* norm, SumSpace space) {
+  double sums[1][1] = {};
+  ForOwn<1>(n, [&](int64_t i, int64_t, int) {
+    x[i] = fma(0x1p-64, static_cast<double>(AggregationKey(i, 0)), -0.5);
+    sums[0][0] = fma(x[i], x[i], sums[0][0]);
+  });
+  SumGrid<1, 1>(sums, space, [&](const double(&total)[1]) { norm[0] = sqrt(total[0]); });
+}
+
+// y = A x / norm[0], norm[1] = ‖y‖; a norm that is not positive stays. kTeam lanes a row.
+constexpr int kTeam = 8;
+__global__ void __launch_bounds__(kSumThreads)
+    PowerKernel(RowsRef a, const double* __restrict__ x, double* __restrict__ y, double* norm,
+                SumSpace space) {
+  const double before = norm[0];
+  double sums[1][1] = {};
+  const int lane = static_cast<int>(threadIdx.x) % kTeam;
+  const int64_t rounded = (a.n + 31) / 32 * 32;
+  for (int64_t i = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) / kTeam; i < rounded;
+       i += int64_t{gridDim.x} * (kSumThreads / kTeam)) {
+    double sum = 0;
+    if (i < a.n) {
+      for (int64_t p = a.ptr[i] + lane; p < a.ptr[i + 1]; p += kTeam) {
+        sum = fma(a.values[p], x[a.columns[p]], sum);
+      }
+    }
+    for (int step = kTeam / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane != 0 || i >= a.n || !(before > 0)) continue;
+    y[i] = sum / before;
+    sums[0][0] = fma(y[i], y[i], sums[0][0]);
+  }
+  SumGrid<1, 1>(sums, space,
+                [&](const double(&total)[1]) { norm[1] = before > 0 ? sqrt(total[0]) : before; });
+}
+
+// I - ω D_F⁻¹ A_F in place.
+__global__ void __launch_bounds__(kThreads) DampKernel(RowsRef a, double omega, double* values) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+      const double scaled = __dmul_rn(-omega, values[p]);
+      values[p] = a.columns[p] == i ? __dadd_rn(1, scaled) : scaled;
+    }
+  }
+}
+
+__global__ void CutLengthsKernel(int64_t n, const int64_t* ptr, int32_t* entries) {
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    entries[i] = static_cast<int32_t>(min(ptr[i + 1] - ptr[i], int64_t{kMostAggregates}));
+  }
+}
+
+// An entry of P in the order in which they are kept: the largest first, of equals the first column.
+struct Rank {
+  double size = -1;
+  int32_t column = -1;
+  __device__ bool Before(const Rank& other) const {
+    return size > other.size || (size == other.size && column < other.column);
+  }
+};
+__device__ Rank RankOf(const RowsRef& a, int64_t p) {
+  const double size = __dmul_rn(a.values[p], a.values[p]);
+  return {size >= 0 ? size : 0, a.columns[p]};  // a NaN is last
+}
+
+// The host's Truncation for one near-null vector: a warp a row.
+__global__ void __launch_bounds__(kThreads)
+    CutKernel(RowsRef whole, const double* __restrict__ coarse_near,
+              const int64_t* __restrict__ ptr, int32_t* columns, double* values) {
+  for (int64_t i = WarpOfGrid(); i < whole.n; i += WarpsOfGrid()) {
+    const int64_t begin = whole.ptr[i], end = whole.ptr[i + 1];
+    int64_t to = ptr[i];
+    if (end - begin <= kMostAggregates) {
+      if (begin + Lane() < end) {
+        columns[to + Lane()] = whole.columns[begin + Lane()];
+        values[to + Lane()] = whole.values[begin + Lane()];
+      }
+      continue;
+    }
+    Rank last{INFINITY, -1};  // of those chosen so far
+    for (int k = 0; k < kMostAggregates; ++k) {
+      Rank best;
+      for (int64_t p = begin + Lane(); p < end; p += 32) {
+        const Rank own = RankOf(whole, p);
+        if (last.Before(own) && own.Before(best)) best = own;
+      }
+      for (int step = 16; step > 0; step /= 2) {
+        const Rank other{__shfl_xor_sync(~0u, best.size, step),
+                         __shfl_xor_sync(~0u, best.column, step)};
+        if (other.Before(best)) best = other;
+      }
+      last = best;
+    }
+    // One after the other, as the host does.
+    double all = 0, left = 0;
+    for (int64_t p = begin; p < end; ++p) {
+      const double part = coarse_near != nullptr
+                              ? __dmul_rn(whole.values[p], coarse_near[whole.columns[p]])
+                              : whole.values[p];
+      all += part;
+      if (!last.Before(RankOf(whole, p))) left += part;
+    }
+    const double scale = left != 0 && all / left > 0 ? all / left : 1;
+    for (int64_t first = begin; first < end; first += 32) {
+      const int64_t p = first + Lane();
+      const bool stays = p < end && !last.Before(RankOf(whole, p));
+      const uint32_t some = __ballot_sync(~0u, stays);
+      if (stays) {
+        const int before = __popc(some & ((1u << Lane()) - 1));
+        columns[to + before] = whole.columns[p];
+        values[to + before] = __dmul_rn(whole.values[p], scale);
+      }
+      to += __popc(some);
+    }
+  }
+}
+
+RowMatrix Cut(Context& context, const RowMatrix& whole, const double* coarse_near) {
+  RowMatrix cut;
+  cut.n = whole.n;
+  cut.columns = whole.columns;
+  const Buffer<int32_t> entries(context, whole.n);
+  CutLengthsKernel<<<Blocks(context, whole.n, kThreads), kThreads, 0, context.stream>>>(
+      whole.n, whole.col_ptr.get(), entries.get());
+  CheckLaunch("CutLengthsKernel");
+  SizeRows(context, entries, cut);
+  CutKernel<<<Blocks(context, whole.n, layout::kWarps), kThreads, 0, context.stream>>>(
+      RowsRef(whole), coarse_near, cut.col_ptr.get(), cut.row_idx.get(), cut.values.get());
+  CheckLaunch("CutKernel");
+  return cut;
+}
+
+__global__ void FilledLengthsKernel(int64_t n, const int64_t* ptr, int32_t* entries) {
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    entries[i] = static_cast<int32_t>(max(ptr[i + 1] - ptr[i], int64_t{1}));
+  }
+}
+__global__ void __launch_bounds__(kThreads)
+    FillKernel(RowsRef a, const int64_t* __restrict__ ptr, int32_t* columns, double* values) {
+  for (int64_t i = WarpOfGrid(); i < a.n; i += WarpsOfGrid()) {
+    const int64_t begin = a.ptr[i], count = a.ptr[i + 1] - begin;
+    for (int64_t e = Lane(); e < count; e += 32) {
+      columns[ptr[i] + e] = a.columns[begin + e];
+      values[ptr[i] + e] = a.values[begin + e];
+    }
+    if (count == 0 && Lane() == 0) {
+      columns[ptr[i]] = static_cast<int32_t>(i);
+      values[ptr[i]] = 1;
+    }
+  }
+}
+
+RowMatrix FillEmptyRows(Context& context, const RowMatrix& a) {
+  RowMatrix filled;
+  filled.n = a.n;
+  filled.columns = a.columns;
+  const Buffer<int32_t> entries(context, a.n);
+  FilledLengthsKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
+      a.n, a.col_ptr.get(), entries.get());
+  CheckLaunch("FilledLengthsKernel");
+  SizeRows(context, entries, filled);
+  FillKernel<<<Blocks(context, a.n, layout::kWarps), kThreads, 0, context.stream>>>(
+      RowsRef(a), filled.col_ptr.get(), filled.row_idx.get(), filled.values.get());
+  CheckLaunch("FillKernel");
+  return filled;
+}
+
+__global__ void __launch_bounds__(kThreads)
+    InverseDiagonalKernel(RowsRef a, bool l1, double factor, double* inverse) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    double diagonal = 0, sum = 0;
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+      sum += fabs(a.values[p]);
+      if (a.columns[p] == i) diagonal = a.values[p];
+    }
+    const double by = l1 ? copysign(sum, diagonal) : diagonal;
+    inverse[i] = by != 0 ? __dmul_rn(1 / by, factor) : 0;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    OverDiagonalKernel(RowsRef a, const double* __restrict__ inverse, double* values) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) values[p] = a.values[p] * inverse[i];
+  }
+}
+
+}  // namespace
+
+RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& graph,
+                     const int32_t* of_node, const double* near_null, double least_left) {
+  RowMatrix filtered;
+  filtered.n = a.n;
+  filtered.columns = a.columns;
+  const Buffer<int32_t> entries(context, a.n);
+  const int blocks = Blocks(context, a.n, kThreads);
+  CountStayingKernel<<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node,
+                                                              entries.get());
+  CheckLaunch("CountStayingKernel");
+  SizeRows(context, entries, filtered);
+  FilterKernel<<<blocks, kThreads, 0, context.stream>>>(
+      RowsRef(a), graph, of_node, near_null, least_left, filtered.col_ptr.get(),
+      filtered.row_idx.get(), filtered.values.get());
+  CheckLaunch("FilterKernel");
+  return filtered;
+}
+
+void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null, double least_left,
+                  RowMatrix& filtered) {
+  FilterOnKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
+      RowsRef(a), near_null, least_left, filtered.col_ptr.get(), filtered.row_idx.get(),
+      filtered.values.get());
+  CheckLaunch("FilterOnKernel");
+}
+
+double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
+                     int steps) {
+  const RowsRef a(rows, values);
+  double rho = 0;
+  {
+    const Buffer<double> largest(context, 1);
+    largest.Fill(0);
+    LargestRowKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
+        a, reinterpret_cast<unsigned long long*>(largest.get()));
+    CheckLaunch("LargestRowKernel");
+    rho = Read(context, largest, 0);
+  }
+  if (rho > tight) {
+    Buffer<double> x(context, a.n), y(context, a.n);
+    const Buffer<double> norm(context, steps + 1);
+    const Buffer<double> partial(context, int64_t{kMostSumBlocks} * kMostSums);
+    const Buffer<unsigned> arrived(context, 1);
+    arrived.Fill(0);
+    const SumSpace space{partial.get(), arrived.get()};
+    const int blocks = SumBlocks(context, a.n);
+    StartKernel<<<blocks, kSumThreads, 0, context.stream>>>(a.n, x.get(), norm.get(), space);
+    CheckLaunch("StartKernel");
+    for (int step = 0; step < steps; ++step) {
+      PowerKernel<<<SumBlocks(context, kTeam * a.n), kSumThreads, 0, context.stream>>>(
+          a, x.get(), y.get(), norm.get() + step, space);
+      CheckLaunch("PowerKernel");
+      std::swap(x, y);
+    }
+    rho = std::min(rho, 1.1 * Read(context, norm, steps));
+  }
+  return std::ceil(rho * kGrain) / kGrain;
+}
+
+DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
+                                      const RowMatrix& tentative, const double* coarse_near) {
+  DeviceProlongation made;
+  made.rho = SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps);
+  const double omega = 4 / (3 * made.rho);
+  DampKernel<<<Blocks(context, filtered.n, kThreads), kThreads, 0, context.stream>>>(
+      RowsRef(filtered), omega, filtered.values.get());
+  CheckLaunch("DampKernel");
+  made.p = Multiply(context, filtered, tentative);
+  if (made.p.longest > kMostAggregates) made.p = Cut(context, made.p, coarse_near);
+  return made;
+}
+
+std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
+                                  const RowMatrix& a, const RowMatrix& p) {
+  const RowMatrix ap = Multiply(context, a, p, RowOrder::kAsFound);
+  auto coarse = MultiplyUpTo(context, most_entries, r, ap);
+  if (coarse.has_value() && coarse->empty > 0) coarse = FillEmptyRows(context, *coarse);
+  return coarse;
+}
+
+Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {
+  Buffer<double> inverse(context, a.n);
+  InverseDiagonalKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
+      RowsRef(a), l1, factor, inverse.get());
+  CheckLaunch("InverseDiagonalKernel");
+  return inverse;
+}
+
+double SmootherRho(Context& context, const RowMatrix& a, const Buffer<double>& inverse) {
+  const Buffer<double> values(context, a.nnz);
+  OverDiagonalKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
+      RowsRef(a), inverse.get(), values.get());
+  CheckLaunch("OverDiagonalKernel");
+  return SpectralBound(context, a.pattern(), values.get(), kTight, kPowerSteps);
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,67 @@
+// What a level of smoothed aggregation is made of on a device: the host's
+// kernels/amg/prolongation.h and smoothers.h for one unknown a node and one near-null vector, with
+// the host's bits.
+//
+//   RowMatrix f = FilterWeak(context, a, graph, of_node, near, least_left);
+//   DeviceProlongation p = SmoothProlongation(context, std::move(f), tentative, coarse_near);
+//   RowMatrix r = Transpose(context, p.p);
+//   std::optional<RowMatrix> coarse = Galerkin(context, most_entries, r, a, p.p);
+//
+// Near-null vectors are device arrays, null: ones.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/products.h"
+
+namespace spaid::cuda {
+
+// The strong graph of a level, device arrays as in kernels::StrongGraph.
+struct StrongRef {
+  const int64_t* ptr = nullptr;         // n + 1
+  const int32_t* neighbours = nullptr;  // ascending in each row
+  const int32_t* leader = nullptr;      // -1: none
+};
+
+// Returns D_F⁻¹ A_F by rows: strong entries and the diagonal, weak entries added to that, as the
+// host's FilterWeak does. `of_node`: aggregates, -1: none. Waits for the device once.
+RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& graph,
+                     const int32_t* of_node, const double* near_null, double least_left);
+
+// Writes the values of that into `filtered`, whose pattern says which entries are strong. `a` has
+// the pattern that it was made of. Does not wait.
+void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null, double least_left,
+                  RowMatrix& filtered);
+
+// Returns the host's SpectralBound of a matrix with a diagonal of ones. The row sums have the
+// host's bits; the power steps are summed in another order, in each run the same, so that the
+// bound, which is rounded up to a multiple of 1/64, is the host's but where rounding crosses one of
+// these. `values`: those of `rows`, or others on its pattern. Waits for the device.
+double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
+                     int steps);
+
+struct DeviceProlongation {
+  RowMatrix p;
+  double rho = 0;
+};
+// Returns P = (I - ω D_F⁻¹ A_F) P0, ω = 4 / (3 ρ), of at most 12 aggregates a row, as the host's
+// SmoothProlongation does. `tentative`: P0; `coarse_near`: its coarse vector. Waits for the device.
+DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
+                                      const RowMatrix& tentative, const double* coarse_near);
+
+// Returns R (A P), with a one on the diagonal of rows without entries; nothing where it would have
+// more than so many entries. Waits for the device twice.
+std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
+                                  const RowMatrix& a, const RowMatrix& p);
+
+// Returns `factor` times 1 / a_ii, or with `l1` times 1 / Σ_j |a_ij| with the diagonal's sign; 0
+// where that is 0. Does not wait.
+Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor);
+
+// Returns a bound on ρ(D⁻¹A), of Jacobi's and Chebyshev's smoothers; `inverse`: D⁻¹, of
+// InverseDiagonal. Scratch: 8 bytes an entry. Waits for the device.
+double SmootherRho(Context& context, const RowMatrix& a, const Buffer<double>& inverse);
+
+}  // namespace spaid::cuda

@@ -1,0 +1,197 @@
+#include <bit>
+#include <utility>
+#include <vector>
+
+#include "kernels/amg/cuda/scaling.h"
+#include "kernels/amg/scaling.h"
+#include "kernels/krylov/cuda/layout_grid.h"
+#include "kernels/sparse/cuda/transpose.h"
+#include "kernels/sparse/make_rows.h"
+
+namespace spaid::cuda {
+namespace {
+
+using layout::Blocks, layout::kThreads, layout::ThreadOfGrid, layout::ThreadsOfGrid;
+
+constexpr int64_t kBlock = kernels::kRowsOfOneThread;  // of the host's sums
+
+// What the host asks of all rows.
+struct Findings {
+  unsigned long long first_bad = ~0ull;  // row whose diagonal entry is zero, or of the other sign
+  unsigned long long beta = 0;           // its bits
+  int32_t varies = 0;                    // the near-null vector is not constant
+  double first_diagonal = 0, first_near = 0;
+};
+
+// Diagonal and S, and of what the matrix is like.
+__global__ void __launch_bounds__(kThreads)
+    DiagonalKernel(PatternRef a, const double* __restrict__ values, bool symmetric,
+                   double* __restrict__ diagonal, double* __restrict__ scale, Findings* found) {
+  const double first = EntryAt(a, values, 0, 0);
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    const double d = EntryAt(a, values, i, static_cast<int32_t>(i));
+    diagonal[i] = d;
+    if (i == 0) found->first_diagonal = d;
+    if (d == 0 || (symmetric && (d > 0) != (first > 0))) {
+      atomicMin(&found->first_bad, static_cast<unsigned long long>(i));
+    }
+    if (symmetric) scale[i] = 1 / sqrt(fabs(d));
+    double sum = 0;
+#pragma unroll 4
+    for (int64_t p = a.col_ptr[i]; p < a.col_ptr[i + 1]; ++p) sum = __dadd_rn(sum, fabs(values[p]));
+    const double over = sum / fabs(d);
+    // Bits of numbers that are not negative are in their order.
+    if (over > 0 && over > __longlong_as_double(static_cast<long long>(
+                               *static_cast<volatile unsigned long long*>(&found->beta)))) {
+      atomicMax(&found->beta, static_cast<unsigned long long>(__double_as_longlong(over)));
+    }
+  }
+}
+
+// Â on the pattern of A; in place.
+__global__ void __launch_bounds__(kThreads)
+    ScaleKernel(PatternRef a, const double* __restrict__ scale, double sign, double* values) {
+  const int64_t lane = ThreadOfGrid() % 8;
+  for (int64_t i = ThreadOfGrid() / 8; i < a.n; i += ThreadsOfGrid() / 8) {
+    for (int64_t p = a.col_ptr[i] + lane; p < a.col_ptr[i + 1]; p += 8) {
+      const int32_t j = a.row_idx[p];
+      values[p] = j == i ? 1 : sign * values[p] * (scale[i] * scale[j]);
+    }
+  }
+}
+
+// c = given / S.
+__global__ void __launch_bounds__(kThreads)
+    NearNullKernel(int64_t n, const double* __restrict__ given, const double* __restrict__ scale,
+                   double* __restrict__ near_null, Findings* found) {
+  const auto element = [&](int64_t i) {
+    const double value = given != nullptr ? given[i] : 1;
+    return scale != nullptr ? value / scale[i] : value;
+  };
+  const double first = element(0);
+  bool varies = false;
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    const double value = element(i);
+    near_null[i] = value;
+    varies |= value != first;
+  }
+  if (varies) found->varies = 1;
+  if (ThreadOfGrid() == 0) found->first_near = first;
+}
+
+// c_i (A c)_i, and the same of ones.
+__global__ void __launch_bounds__(kThreads)
+    EnergyKernel(PatternRef a, const double* __restrict__ values, const double* __restrict__ c,
+                 double* __restrict__ energy, double* __restrict__ of_ones) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    double sum = 0, ones = 0;
+#pragma unroll 4
+    for (int64_t p = a.col_ptr[i]; p < a.col_ptr[i + 1]; ++p) {
+      sum = __dadd_rn(sum, __dmul_rn(values[p], c[a.row_idx[p]]));
+      ones = __dadd_rn(ones, values[p]);
+    }
+    energy[i] = __dmul_rn(c[i], sum);
+    of_ones[i] = ones;
+  }
+}
+
+// The host's sums of its blocks of rows.
+__global__ void __launch_bounds__(kThreads)
+    BlockSumsKernel(int64_t n, const double* __restrict__ c, const double* __restrict__ energy,
+                    const double* __restrict__ of_ones, double* __restrict__ sums) {
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  for (int64_t k = ThreadOfGrid(); k < blocks; k += ThreadsOfGrid()) {
+    const int64_t end = (k + 1) * kBlock < n ? (k + 1) * kBlock : n;
+    double all = 0, squares = 0, ones = 0;
+#pragma unroll 8
+    for (int64_t i = k * kBlock; i < end; ++i) {
+      all = __dadd_rn(all, energy[i]);
+      squares = __dadd_rn(squares, __dmul_rn(c[i], c[i]));
+      ones = __dadd_rn(ones, of_ones[i]);
+    }
+    sums[k] = all;
+    sums[blocks + k] = squares;
+    sums[2 * blocks + k] = ones;
+  }
+}
+
+double Sum(std::span<const double> of) {
+  double sum = 0;
+  for (const double part : of) sum += part;
+  return sum;
+}
+
+}  // namespace
+
+std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool symmetric,
+                                              std::span<const double> given) {
+  const int64_t n = a.n;
+  const int rows_grid = Blocks(context, n, kThreads);
+  UnitScaled made;
+  const auto by_rows = [](Matrix from) {
+    RowMatrix rows;
+    static_cast<Matrix&>(rows) = std::move(from);
+    rows.columns = rows.n;
+    return rows;
+  };
+  if (symmetric) {
+    made.rows = by_rows(std::move(a));
+  } else {
+    made.mirror = by_rows(std::move(a));
+    made.rows = Transpose(context, made.mirror);
+  }
+  const PatternRef pattern = made.rows.pattern();
+  double* const values = made.rows.values.get();
+  const Buffer<Findings> there(context, 1);
+  Findings found;
+  there.CopyIn(&found, 1);
+  const Buffer<double> diagonal(context, n);
+  if (symmetric) made.scale = Buffer<double>(context, n);
+  DiagonalKernel<<<rows_grid, kThreads, 0, context.stream>>>(
+      pattern, values, symmetric, diagonal.get(), made.scale.get(), there.get());
+  CheckLaunch("DiagonalKernel");
+  there.CopyOut(&found, 1);
+  context.Synchronize();
+  if (found.first_bad != ~0ull) return std::nullopt;
+  made.beta = std::bit_cast<double>(found.beta);
+  if (symmetric) {
+    made.sign = found.first_diagonal < 0 ? -1 : 1;
+    ScaleKernel<<<Blocks(context, n, kThreads / 8), kThreads, 0, context.stream>>>(
+        pattern, made.scale.get(), made.sign, values);
+    CheckLaunch("ScaleKernel");
+  }
+  Buffer<double> from(context, static_cast<int64_t>(given.size())), near(context, n);
+  from.CopyIn(given.data(), from.size());
+  NearNullKernel<<<rows_grid, kThreads, 0, context.stream>>>(n, from.get(), made.scale.get(),
+                                                             near.get(), there.get());
+  CheckLaunch("NearNullKernel");
+  const Buffer<double> energy(context, n), of_ones(context, n);
+  EnergyKernel<<<rows_grid, kThreads, 0, context.stream>>>(pattern, values, near.get(),
+                                                           energy.get(), of_ones.get());
+  CheckLaunch("EnergyKernel");
+  const int64_t blocks = (n + kBlock - 1) / kBlock;
+  const Buffer<double> sums(context, 3 * blocks);
+  BlockSumsKernel<<<Blocks(context, blocks, kThreads), kThreads, 0, context.stream>>>(
+      n, near.get(), energy.get(), of_ones.get(), sums.get());
+  CheckLaunch("BlockSumsKernel");
+  std::vector<double> of_blocks(static_cast<size_t>(3 * blocks));
+  context.Download({there.To(&found, 1), sums.To(of_blocks.data(), 3 * blocks)});
+  const auto part = [&](int64_t k) {
+    return Sum(
+        std::span(of_blocks).subspan(static_cast<size_t>(k * blocks), static_cast<size_t>(blocks)));
+  };
+  const double squares = part(1);
+  made.rayleigh = std::max(0.0, squares > 0 ? part(0) / squares : 0);
+  bool constant = found.varies == 0 && found.first_near != 0;
+  if (given.empty()) {
+    const double plain = part(2) / static_cast<double>(n);
+    if (plain < kernels::kMuchLessRayleigh * made.rayleigh) {
+      made.rayleigh = plain;
+      constant = true;
+    }
+  }
+  if (!constant) made.near_null = std::move(near);
+  return made;
+}
+
+}  // namespace spaid::cuda

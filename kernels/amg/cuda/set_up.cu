@@ -1,0 +1,316 @@
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "kernels/amg/cuda/aggregation.h"
+#include "kernels/amg/cuda/coarse_inverse.h"
+#include "kernels/amg/cuda/prolongation.h"
+#include "kernels/amg/cuda/scaling.h"
+#include "kernels/amg/cuda/set_up.h"
+#include "kernels/amg/cuda/strength.h"
+#include "kernels/amg/cuda/tentative.h"
+#include "kernels/amg/cycle.h"
+#include "kernels/amg/set_up_rules.h"
+#include "kernels/amg/smoothers.h"
+#include "kernels/base/cuda/scan_sort.h"
+#include "kernels/krylov/cuda/layout_grid.h"
+
+namespace spaid::cuda {
+namespace {
+
+using kernels::AmgOptions, kernels::AmgQuality, kernels::SmootherKind;
+using layout::Blocks, layout::kThreads, layout::ThreadOfGrid, layout::ThreadsOfGrid;
+
+__global__ void __launch_bounds__(kThreads)
+    RootsKernel(int64_t n, const double* __restrict__ from, double* __restrict__ to) {
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) to[i] = sqrt(from[i]);
+}
+
+struct FactorRef {
+  const double* of;
+  bool over;
+  __device__ double At(int64_t i) const {
+    const double factor = of[i];
+    return !over ? factor : factor != 0 ? 1 / factor : 0;
+  }
+};
+
+constexpr int kLanes = 8;  // of a row
+
+template <class Value>
+__global__ void __launch_bounds__(kThreads)
+    LayOutKernel(PatternRef rows, const double* __restrict__ values, FactorRef left,
+                 FactorRef right, double* to, int32_t* bad) {
+  const int64_t lane = ThreadOfGrid() % kLanes;
+  bool finite = true;
+  for (int64_t i = ThreadOfGrid() / kLanes; i < rows.n; i += ThreadsOfGrid() / kLanes) {
+    const double factor = left.of != nullptr ? left.At(i) : 1;
+    for (int64_t p = rows.col_ptr[i] + lane; p < rows.col_ptr[i + 1]; p += kLanes) {
+      double value = values[p];
+      if (left.of != nullptr) value *= factor;
+      if (right.of != nullptr) value *= right.At(rows.row_idx[p]);
+      const auto rounded = static_cast<Value>(value);
+      finite &= isfinite(rounded);
+      if (to != nullptr) to[p] = static_cast<double>(rounded);
+    }
+  }
+  if (!finite) *bad = 1;
+}
+
+// One coarsening after the other.
+class Builder {
+ public:
+  Builder(Context& context, bool symmetric, const AmgOptions& options, const kernels::Context& host)
+      : context_(context), host_(host) {
+    made_.options = options;
+    made_.options.block_size = 1;
+    made_.symmetric = symmetric;
+  }
+
+  std::optional<Hierarchy> Build(Matrix a, std::span<const double> given) {
+    auto scaled = ScaleToUnitDiagonal(context_, std::move(a), made_.symmetric, given);
+    if (!scaled) return std::nullopt;
+    AmgOptions& options = made_.options;
+    AmgQuality& quality = made_.quality;
+    quality.beta = made_.beta = scaled->beta;
+    quality.block_size = 1;
+    quality.near_null_rayleigh = scaled->rayleigh;
+    quality.smoother = ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
+    if (!IsDiagonal(quality.smoother)) return std::nullopt;
+    if (options.hierarchy_precision == kernels::Precision::kAuto) {
+      options.hierarchy_precision = kernels::ChoosePrecision(made_.symmetric, scaled->beta);
+    }
+    quality.precision = options.hierarchy_precision;
+    made_.scale = std::move(scaled->scale);
+    made_.sign = scaled->sign;
+    near_null_ = std::move(scaled->near_null);
+    mirror_ = std::move(scaled->mirror);
+    RowMatrix rows = std::move(scaled->rows);
+    scaled.reset();
+    all_entries_ = rows.nnz;
+    for (;;) {
+      CheckStop();
+      Report();
+      quality.levels.push_back({.rows = rows.n, .nnz = rows.nnz});
+      if (!MayCoarsen(rows) || !Coarsen(rows)) break;
+      rows = std::move(coarse_);
+    }
+    Finish(std::move(rows));
+    return std::move(made_);
+  }
+
+ private:
+  static bool IsDiagonal(SmootherKind kind) {
+    return kind == SmootherKind::kL1Jacobi || kind == SmootherKind::kJacobi ||
+           kind == SmootherKind::kChebyshev;
+  }
+
+  void CheckStop() const {
+    const kernels::StopReason stopped = host_.stop.Poll();
+    if (stopped != kernels::StopReason::kNone) {
+      throw Refusal{kernels::StopStatus(stopped, "the set-up of multigrid")};
+    }
+  }
+
+  void Report() const {
+    if (host_.progress == nullptr) return;
+    const auto done = static_cast<int64_t>(made_.levels.size());
+    host_.progress->OnProgress(kernels::Stage::kBuild, done, done + 1);
+  }
+
+  bool MayCoarsen(const RowMatrix& rows) const {
+    return rows.n > made_.options.max_coarse_size &&
+           static_cast<int>(made_.levels.size()) + 1 < made_.options.max_levels;
+  }
+
+  int64_t MostEntries() const {
+    return kernels::MostEntries(made_.options, made_.quality.levels.front().nnz, all_entries_);
+  }
+
+  // Makes coarse_ and a level of `rows`, which goes into it. False: there is nothing coarser, and
+  // `rows` stays.
+  bool Coarsen(RowMatrix& rows) {
+    kernels::AmgLevelQuality& quality = made_.quality.levels.back();
+    if (!made_.symmetric && !made_.levels.empty()) mirror_ = Transpose(context_, rows);
+    const RowMatrix* const mirror = made_.symmetric ? nullptr : &mirror_;
+    StrongGraph graph = FindStrong(context_, rows, mirror, made_.options.strength_threshold);
+    const Aggregates aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
+    if (!kernels::IsCoarser(aggregates.count, rows.n)) return false;
+    graph.weights = {};
+    quality.aggregates = aggregates.count;
+    quality.isolated = aggregates.isolated;
+    CheckStop();
+    SetUpLevel level;
+    level.n = rows.n;
+    Tentative tentative = MakeTentative(context_, aggregates, near_null_);
+    const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
+    if (!smoothed || !SmoothedGalerkin(rows, mirror, graph, aggregates, tentative, level)) {
+      quality.guarded = smoothed;
+      graph = {};
+      level.r = Transpose(context_, tentative.p);
+      level.p = std::move(tentative.p);
+      auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p);
+      coarse_ = coarse ? *std::move(coarse) : RowMatrix();
+    }
+    mirror_ = {};
+    if (coarse_.n == 0 || coarse_.nnz > MostEntries()) {
+      coarse_ = {};
+      too_large_ = true;
+      return false;
+    }
+    CheckStop();
+    all_entries_ += coarse_.nnz;
+    quality.nnz_p = level.p.nnz;
+    Smooth(rows, made_.quality.smoother, made_.options.chebyshev_degree, level);
+    level.a = std::move(rows);
+    level.near_null = std::exchange(near_null_, std::move(tentative.coarse));
+    made_.levels.push_back(std::move(level));
+    return true;
+  }
+
+  // False: A_c would grow too much.
+  bool SmoothedGalerkin(const RowMatrix& rows, const RowMatrix* mirror, const StrongGraph& graph,
+                        const Aggregates& aggregates, const Tentative& tentative,
+                        SetUpLevel& level) {
+    const auto smooth = [&](const RowMatrix& of) {
+      RowMatrix filtered = FilterWeak(context_, of, graph.ref(), aggregates.of_node.get(),
+                                      near_null_.get(), kernels::LeastLeft(made_.symmetric));
+      return SmoothProlongation(context_, std::move(filtered), tentative.p, tentative.coarse.get());
+    };
+    DeviceProlongation right = smooth(rows);
+    made_.quality.levels.back().rho = right.rho;
+    if (mirror == nullptr) {
+      level.r = Transpose(context_, right.p);
+    } else {  // R = (P of Aᵀ)ᵀ
+      level.r = Transpose(context_, smooth(*mirror).p);
+    }
+    level.p = std::move(right.p);
+    CheckStop();
+    auto coarse =
+        Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows, level.p);
+    if (!coarse) return false;
+    coarse_ = *std::move(coarse);
+    return true;
+  }
+
+  void Smooth(const RowMatrix& a, SmootherKind kind, int degree, SetUpLevel& level) {
+    level.kind = kind;
+    const bool l1 = kind == SmootherKind::kL1Jacobi;
+    level.diagonal = InverseDiagonal(context_, a, l1, l1 ? kernels::kSmootherStep : 1);
+    if (l1) return ScaleBy(level);
+    level.rho = SmootherRho(context_, a, level.diagonal);
+    if (kind == SmootherKind::kChebyshev) {
+      level.coefficients = kernels::ChebyshevCoefficients(degree);
+      return;
+    }
+    level.diagonal = InverseDiagonal(context_, a, /*l1=*/false, kernels::kSmootherStep / level.rho);
+    ScaleBy(level);
+  }
+
+  // The level's unknowns are scaled so that a step of its smoother is x += r - A x.
+  void ScaleBy(SetUpLevel& level) {
+    level.left = Buffer<double>(context_, level.n);
+    if (!made_.symmetric) {
+      Copy(context_, level.diagonal, level.left, level.n);
+      return;
+    }
+    level.right = Buffer<double>(context_, level.n);
+    for (const Buffer<double>* to : {&level.left, &level.right}) {
+      RootsKernel<<<Blocks(context_, level.n, kThreads), kThreads, 0, context_.stream>>>(
+          level.n, level.diagonal.get(), to->get());
+      CheckLaunch("RootsKernel");
+    }
+  }
+
+  void Finish(RowMatrix rows) {
+    AmgQuality& quality = made_.quality;
+    SetUpLevel last;
+    last.n = rows.n;
+    if (rows.n <= made_.options.max_coarse_size) {
+      made_.inverse = Invert(rows);
+      quality.singular_coarse_pivots = made_.inverse.singular_pivots;
+      last.kind = SmootherKind::kChebyshev;  // none: its level is not scaled
+    } else if (made_.levels.empty()) {
+      throw Refusal{kernels::NoCoarseLevel(rows.n, rows.nnz, too_large_)};
+    } else {
+      quality.inverted = false;
+      Smooth(rows, kernels::SmootherOfLast(made_.symmetric, quality.smoother),
+             kernels::kLastChebyshevDegree, last);
+      last.a = std::move(rows);
+    }
+    last.near_null = std::move(near_null_);
+    made_.levels.push_back(std::move(last));
+    kernels::SumUp(&quality);
+    if (made_.options.hierarchy_precision == kernels::Precision::kFp64) {
+      CheckFinite<double>();
+    } else {
+      CheckFinite<float>();
+    }
+  }
+
+  kernels::CoarseInverse Invert(const RowMatrix& rows) const {
+    if (auto there = InvertCoarse(context_, rows, made_.symmetric)) return *std::move(there);
+    auto here = kernels::InvertCoarse(DownloadRows(context_, rows), made_.symmetric, host_);
+    if (!here.ok()) throw Refusal{here.status()};
+    return *std::move(here);
+  }
+
+  // Whether the precision of the cycle holds all of it.
+  template <class Value>
+  void CheckFinite() {
+    const size_t count = made_.levels.size();
+    const Buffer<int32_t> bad(context_, static_cast<int64_t>(count));
+    bad.Fill(0);
+    for (size_t l = 0; l < count; ++l) {
+      const SetUpLevel& level = made_.levels[l];
+      const auto look = [&](const RowMatrix& rows, const Factor& left, const Factor& right) {
+        LayOut<Value>(context_, rows, left, right, nullptr, bad.get() + l);
+      };
+      look(level.a, {&level.left}, {&level.right});
+      if (l + 1 == count) continue;
+      look(level.p, {&level.right, true}, {&made_.levels[l + 1].right});
+      look(level.r, {&made_.levels[l + 1].left}, {&level.left, true});
+    }
+    std::vector<int32_t> found(count);
+    context_.Download({bad.To(found.data(), static_cast<int64_t>(count))});
+    const auto at = std::find(found.begin(), found.end(), 1);
+    if (at != found.end()) {
+      throw Refusal{kernels::BeyondPrecision(static_cast<size_t>(at - found.begin()))};
+    }
+  }
+
+  Context& context_;
+  const kernels::Context& host_;
+  Hierarchy made_;
+  Buffer<double> near_null_;  // of the level at hand
+  RowMatrix mirror_, coarse_;
+  int64_t all_entries_ = 0;
+  bool too_large_ = false;  // a level was, for max_operator_complexity
+};
+
+}  // namespace
+
+template <class Value>
+void LayOut(const Context& context, const RowMatrix& rows, const Factor& left, const Factor& right,
+            double* to, int32_t* bad) {
+  if (rows.n == 0) return;
+  const auto ref = [](const Factor& factor) {
+    return FactorRef{factor.of != nullptr ? factor.of->get() : nullptr, factor.over};
+  };
+  LayOutKernel<Value><<<Blocks(context, rows.n, kThreads / kLanes), kThreads, 0, context.stream>>>(
+      rows.pattern(), rows.values.get(), ref(left), ref(right), to, bad);
+  CheckLaunch("LayOutKernel");
+}
+template void LayOut<float>(const Context&, const RowMatrix&, const Factor&, const Factor&, double*,
+                            int32_t*);
+template void LayOut<double>(const Context&, const RowMatrix&, const Factor&, const Factor&,
+                             double*, int32_t*);
+
+std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
+                               const kernels::NearNullInput& near_null, const AmgOptions& options,
+                               const kernels::Context& host) {
+  if (a.n == 0) return std::nullopt;
+  return Builder(context, symmetric, options, host).Build(std::move(a), near_null.vectors);
+}
+
+}  // namespace spaid::cuda

@@ -1,0 +1,204 @@
+#include "kernels/amg/cuda/lanes.h"
+#include "kernels/amg/cuda/strength.h"
+#include "kernels/amg/strength.h"
+#include "kernels/base/cuda/scan_sort.h"
+#include "kernels/sparse/cuda/transpose.h"
+
+namespace spaid::cuda {
+namespace {
+
+using layout::Blocks, layout::kThreads, layout::ThreadOfGrid, layout::ThreadsOfGrid;
+
+// Couplings by rows: those of row i stand from begin[i] to end[i]. What is not positive is none.
+struct CouplingsRef {
+  int64_t n;
+  const int64_t *begin, *end;
+  const int32_t* column;
+  const double* value;
+};
+
+// Signed roots of the diagonal, as the host's DiagonalRoots.
+__global__ void __launch_bounds__(kThreads)
+    DiagonalRootsKernel(PatternRef a, const double* __restrict__ values,
+                        double* __restrict__ roots) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    const double d = EntryAt(a, values, i, static_cast<int32_t>(i));
+    roots[i] = d == 0 ? 0 : copysign(sqrt(fabs(d)), d);
+  }
+}
+
+// Of a symmetric A on its pattern; the diagonal has zeros. `least`: what row i calls strong; 0:
+// nothing is.
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    SymmetricKernel(PatternRef a, const double* __restrict__ values,
+                    const double* __restrict__ roots, double theta, double* __restrict__ coupling,
+                    double* __restrict__ least) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    const double root = roots[i];
+    double most = 0;
+    for (int64_t p = a.col_ptr[i] + group.lane; p < a.col_ptr[i + 1]; p += kLanes) {
+      const int32_t j = a.row_idx[p];
+      const double other = roots[j], scaled = values[p] / (root * other);
+      const bool counts = j != i && (root > 0) == (other > 0);
+      const double s = counts ? (root > 0 ? -scaled : scaled) : 0;
+      coupling[p] = s;
+      most = fmax(most, s);
+    }
+    most = group.Best(most, [](double x, double y) { return fmax(x, y); });
+    if (group.lane == 0) least[i] = most > 0 ? theta * most : 0;
+  });
+}
+
+// Of the union of the rows of A and Aᵀ: a place for each entry of both.
+__global__ void __launch_bounds__(kThreads)
+    UnionKernel(PatternRef a, const double* __restrict__ values, PatternRef mirror,
+                const double* __restrict__ mirror_values, const double* __restrict__ roots,
+                double theta, int64_t* __restrict__ begin, int64_t* __restrict__ end,
+                int32_t* __restrict__ column, double* __restrict__ coupling,
+                double* __restrict__ least) {
+  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+    int64_t p = a.col_ptr[i], q = mirror.col_ptr[i];
+    const int64_t p_end = a.col_ptr[i + 1], q_end = mirror.col_ptr[i + 1];
+    int64_t to = p + q;
+    begin[i] = to;
+    const double root = roots[i];
+    double most = 0;
+    while (p < p_end || q < q_end) {
+      const int32_t left = p < p_end ? a.row_idx[p] : INT32_MAX;
+      const int32_t right = q < q_end ? mirror.row_idx[q] : INT32_MAX;
+      const int32_t j = min(left, right);
+      const double own = left == j ? values[p++] : 0;
+      const double mirrored = right == j ? mirror_values[q++] : 0;
+      if (j == i) continue;
+      const double other = roots[j];
+      const double s =
+          -0.5 * __dadd_rn(own / (root * fabs(other)), mirrored / (fabs(root) * other));
+      column[to] = j;
+      coupling[to++] = s;
+      most = fmax(most, s);
+    }
+    end[i] = to;
+    least[i] = most > 0 ? theta * most : 0;
+  }
+}
+
+__device__ bool IsStrong(double s, double least, double least_of_other) {
+  return s > 0 && s >= least && s >= least_of_other;
+}
+
+struct Leading {
+  double value;
+  int32_t node;
+};
+
+// Strong couplings of each row, and its leader.
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    CountKernel(CouplingsRef s, const double* __restrict__ least, int64_t* __restrict__ count,
+                int32_t* __restrict__ leader) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(s.n, [&](int64_t i) {
+    const double own = least[i];
+    int strong = 0;
+    double leading = 0;
+    int32_t node = -1;
+    for (int64_t p = s.begin[i] + group.lane; p < s.end[i]; p += kLanes) {
+      const double value = s.value[p];
+      if (!(value > 0) || value < own) continue;
+      const int32_t j = s.column[p];
+      if (value >= least[j]) {
+        ++strong;
+      } else if (value > leading) {
+        leading = value;
+        node = j;
+      }
+    }
+    strong = group.Best(strong, [](int x, int y) { return x + y; });
+    const double most = group.Best(leading, [](double x, double y) { return fmax(x, y); });
+    // Columns ascend: of equal ones the lower number is the host's first.
+    const int32_t first = group.Best(leading == most && node >= 0 ? node : INT32_MAX,
+                                     [](int32_t x, int32_t y) { return min(x, y); });
+    if (group.lane != 0) return;
+    count[i] = strong;
+    leader[i] = first == INT32_MAX ? -1 : first;
+  });
+}
+
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    FillKernel(CouplingsRef s, const double* __restrict__ least, const int64_t* __restrict__ ptr,
+               int32_t* __restrict__ neighbours, double* __restrict__ weights) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(s.n, [&](int64_t i) {
+    const double own = least[i];
+    int64_t to = ptr[i];
+    for (int64_t p = s.begin[i]; p < s.end[i]; p += kLanes) {
+      const int64_t at = p + group.lane;
+      const bool there = at < s.end[i];
+      const double value = there ? s.value[at] : 0;
+      const int32_t j = there ? s.column[at] : 0;
+      const bool strong = there && IsStrong(value, own, least[j]);
+      const uint32_t lanes = group.Ballot(strong);
+      if (strong) {
+        const int64_t place = to + group.Before(lanes);
+        neighbours[place] = j;
+        weights[place] = value;
+      }
+      to += __popc(lanes);
+    }
+  });
+}
+
+}  // namespace
+
+StrongGraph FindStrong(Context& context, const RowMatrix& a, const RowMatrix* mirror,
+                       double theta) {
+  const int64_t n = a.n;
+  const double tied = theta * kernels::kStrengthTie;
+  const Buffer<double> roots(context, n), least(context, n);
+  DiagonalRootsKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
+      a.pattern(), a.values.get(), roots.get());
+  CheckLaunch("DiagonalRootsKernel");
+  StrongGraph graph;
+  graph.n = n;
+  graph.most_entries = a.nnz + (mirror != nullptr ? mirror->nnz : 0);
+  const Buffer<double> value(context, graph.most_entries);
+  Buffer<int64_t> begin, end;
+  Buffer<int32_t> column;
+  CouplingsRef s{n, a.col_ptr.get(), a.col_ptr.get() + 1, a.row_idx.get(), value.get()};
+  if (mirror == nullptr) {
+    WithLanes(a.nnz, n, [&](auto lanes) {
+      SymmetricKernel<lanes><<<Blocks(context, n, kThreads / lanes), kThreads, 0, context.stream>>>(
+          a.pattern(), a.values.get(), roots.get(), tied, value.get(), least.get());
+    });
+    CheckLaunch("SymmetricKernel");
+  } else {
+    begin = Buffer<int64_t>(context, n);
+    end = Buffer<int64_t>(context, n);
+    column = Buffer<int32_t>(context, graph.most_entries);
+    UnionKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
+        a.pattern(), a.values.get(), mirror->pattern(), mirror->values.get(), roots.get(), tied,
+        begin.get(), end.get(), column.get(), value.get(), least.get());
+    CheckLaunch("UnionKernel");
+    s = {n, begin.get(), end.get(), column.get(), value.get()};
+  }
+  graph.ptr = Buffer<int64_t>(context, n + 1);
+  graph.leader = Buffer<int32_t>(context, n);
+  graph.neighbours = Buffer<int32_t>(context, graph.most_entries);
+  graph.weights = Buffer<double>(context, graph.most_entries);
+  WithLanes(a.nnz, n, [&](auto lanes) {
+    const int blocks = Blocks(context, n, kThreads / lanes);
+    CountKernel<lanes><<<blocks, kThreads, 0, context.stream>>>(s, least.get(), graph.ptr.get(),
+                                                                graph.leader.get());
+    CheckLaunch("CountKernel");
+    Scan(context, graph.ptr, n + 1);
+    FillKernel<lanes><<<blocks, kThreads, 0, context.stream>>>(
+        s, least.get(), graph.ptr.get(), graph.neighbours.get(), graph.weights.get());
+  });
+  CheckLaunch("FillKernel");
+  return graph;
+}
+
+}  // namespace spaid::cuda

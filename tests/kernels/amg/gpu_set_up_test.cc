@@ -1,0 +1,496 @@
+// The set-up on a CUDA device against the host's, bit for bit. Without a device every test is
+// skipped (gpu_test.cc).
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <memory>
+#include <numbers>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/amg/amg_cuda.h"
+#include "kernels/amg/amg_estimate.h"
+#include "kernels/amg/cuda/aggregation.h"
+#include "kernels/krylov/cuda/operator_on_device.h"
+#include "kernels/sparse/cuda/products.h"
+#include "kernels/sparse/symmetry.h"
+#include "tests/kernels/amg/hierarchies.h"
+#include "tests/kernels/amg/problems.h"
+#include "tests/kernels/base/gpu_context.h"
+
+namespace spaid::kernels {
+namespace {
+
+using Vector = std::vector<double>;
+using Device = std::shared_ptr<CudaDevice>;
+
+const Device& TheDevice() {
+  static const Device device = OpenGpu().value();
+  return device;
+}
+
+// Null: the set-up is the host's.
+std::optional<AmgResult> There(const CscMatrix& a, const AmgOptions& options,
+                               const NearNullInput& near = {}, const Device& device = TheDevice()) {
+  auto built = BuildAmgOnCuda(device, a, near, options, Threads(2));
+  EXPECT_TRUE(built.ok()) << built.status().message();
+  return built.ok() ? *std::move(built) : std::nullopt;
+}
+
+void ExpectEqual(const CscMatrix& there, const CscMatrix& here) {
+  EXPECT_EQ(there.n_rows, here.n_rows);
+  EXPECT_TRUE(there.col_ptr == here.col_ptr);
+  EXPECT_TRUE(there.row_idx == here.row_idx);
+  ASSERT_EQ(there.values.size(), here.values.size());
+  int64_t others = 0;
+  double distance = 0;
+  for (size_t p = 0; p < here.values.size(); ++p) {
+    if (there.values[p] == here.values[p]) continue;
+    ++others;
+    distance = std::max(distance, std::fabs(there.values[p] - here.values[p]));
+  }
+  EXPECT_EQ(others, 0) << "of " << here.values.size() << ", by up to " << distance;
+}
+
+void ExpectTheHosts(const AmgResult& there, const AmgResult& here) {
+  const AmgQuality &q = there.quality, &h = here.quality;
+  ASSERT_EQ(q.levels.size(), h.levels.size());
+  for (size_t l = 0; l < h.levels.size(); ++l) {
+    SCOPED_TRACE("level " + std::to_string(l));
+    EXPECT_EQ(q.levels[l].rows, h.levels[l].rows);
+    EXPECT_EQ(q.levels[l].nnz, h.levels[l].nnz);
+    EXPECT_EQ(q.levels[l].aggregates, h.levels[l].aggregates);
+    EXPECT_EQ(q.levels[l].isolated, h.levels[l].isolated);
+    EXPECT_EQ(q.levels[l].guarded, h.levels[l].guarded);
+    EXPECT_EQ(q.levels[l].rho, h.levels[l].rho);
+    EXPECT_EQ(q.levels[l].nnz_p, h.levels[l].nnz_p);
+    EXPECT_EQ(q.levels[l].nnz_smoother, h.levels[l].nnz_smoother);
+  }
+  EXPECT_EQ(q.smoother, h.smoother);
+  EXPECT_EQ(q.precision, h.precision);
+  EXPECT_EQ(q.block_size, h.block_size);
+  EXPECT_EQ(q.operator_complexity, h.operator_complexity);
+  EXPECT_EQ(q.grid_complexity, h.grid_complexity);
+  EXPECT_EQ(q.near_null_rayleigh, h.near_null_rayleigh);
+  EXPECT_EQ(q.beta, h.beta);
+  EXPECT_EQ(q.singular_coarse_pivots, h.singular_coarse_pivots);
+  EXPECT_EQ(q.inverted, h.inverted);
+  const AmgHierarchy &m = *there.hierarchy, &m_here = *here.hierarchy;
+  EXPECT_EQ(m.n(), m_here.n());
+  EXPECT_EQ(m.nnz(), m_here.nnz());
+  EXPECT_EQ(m.symmetric(), m_here.symmetric());
+  EXPECT_GT(m.device_bytes(), 0);
+  EXPECT_NEAR(static_cast<double>(m.bytes_per_apply()),
+              static_cast<double>(m_here.bytes_per_apply()),
+              0.2 * static_cast<double>(m_here.bytes_per_apply()) + 1000);
+  const std::vector<AmgPart> parts = m.parts(), parts_here = m_here.parts();
+  ASSERT_EQ(parts.size(), parts_here.size());
+  for (size_t k = 0; k < parts.size(); ++k) {
+    const AmgPart &part = parts[k], &other = parts_here[k];
+    SCOPED_TRACE(std::string(Name(other.kind)) + " of level " + std::to_string(other.level));
+    EXPECT_EQ(part.level, other.level);
+    EXPECT_EQ(part.kind, other.kind);
+    EXPECT_EQ(part.rows, other.rows);
+    EXPECT_EQ(part.cols, other.cols);
+    EXPECT_EQ(part.nnz, other.nnz);
+    EXPECT_EQ(part.smoother, other.smoother);
+    EXPECT_EQ(part.rho, other.rho);
+    EXPECT_EQ(part.coefficients, other.coefficients);
+    const auto values = m.Part(part.level, part.kind),
+               values_here = m_here.Part(part.level, part.kind);
+    ASSERT_TRUE(values.ok() && values_here.ok());
+    ExpectEqual(*values, *values_here);
+  }
+  EXPECT_GE(m.host_bytes(), m_here.host_bytes());
+}
+
+NearNullInput One(const Vector& vector) {
+  return {.vectors = vector, .count = 1, .coordinates = {}, .dimension = 0};
+}
+
+AmgOptions InFp64(AmgOptions options = {}) {
+  options.hierarchy_precision = Precision::kFp64;
+  return options;
+}
+
+void ExpectTheHosts(const CscMatrix& a, bool symmetric, const AmgOptions& options,
+                    const NearNullInput& near = {}) {
+  const auto there = There(a, options, near);
+  ASSERT_TRUE(there.has_value());
+  ExpectTheHosts(*there, Build(a, symmetric, options, near));
+}
+
+CscMatrix Grid(int64_t m, double speed = 0) {
+  return From(gallery::ConvectionDiffusion3d(m, speed));
+}
+
+CscMatrix Neumann(int64_t m) {
+  return From(gallery::Jumps3d(m, 4, 3, 1, gallery::Boundary::kNeumann));
+}
+
+TEST(GpuSetUp, IsTheHostsOnGrids) {
+  for (const SmootherKind kind :
+       {SmootherKind::kAuto, SmootherKind::kJacobi, SmootherKind::kChebyshev}) {
+    for (const Precision precision : {Precision::kFp64, Precision::kFp32}) {
+      AmgOptions options = With(kind, precision);
+      options.max_coarse_size = 40;
+      SCOPED_TRACE(std::string(Name(kind)));
+      ExpectTheHosts(Grid(24), true, options);
+    }
+  }
+  ExpectTheHosts(From(gallery::RotatedAnisotropy2d(150, 1e-3, std::numbers::pi / 6)), true,
+                 InFp64());
+  ExpectTheHosts(From(gallery::Laplace27(20)), true, InFp64());
+}
+
+// Their coefficients jump, so that the near-null vector is not one of ones.
+TEST(GpuSetUp, IsTheHostsWhereNearNullVectorsVary) {
+  AmgOptions options = InFp64(With(SmootherKind::kL1Jacobi, Precision::kFp64));
+  options.max_coarse_size = 60;
+  ExpectTheHosts(From(gallery::Jumps3d(24, 4, 3)), true, options);
+  ExpectTheHosts(Neumann(16), true, options);
+  ExpectTheHosts(From(gallery::BadlyScaled2d(60, 6)), true, options);
+  const CscMatrix grid = Grid(16);
+  Vector given = RandomVector(grid.n_cols, 5);
+  for (double& v : given) v += 2;
+  ExpectTheHosts(grid, true, options, One(given));
+  for (size_t i = 0; i < given.size(); i += 3) given[i] = 0;
+  for (size_t i = 0; i < 900; ++i) given[i] = 0;  // whole aggregates: coarse rows without entries
+  ExpectTheHosts(grid, true, options, One(given));
+}
+
+TEST(GpuSetUp, IsTheHostsOfMatricesThatAreNotSymmetric) {
+  AmgOptions options = InFp64(With(SmootherKind::kL1Jacobi, Precision::kFp64));
+  options.max_coarse_size = 60;
+  ExpectTheHosts(Grid(20, 20), false, options);
+  ExpectTheHosts(From(gallery::Circuit(20000, 12, 700)), false, options);
+  ExpectTheHosts(From(gallery::RandomIrregular(4000)), false, options);
+}
+
+TEST(GpuSetUp, IsTheHostsOfGraphs) {
+  AmgOptions options = InFp64(With(SmootherKind::kL1Jacobi, Precision::kFp64));
+  options.max_coarse_size = 60;
+  ExpectTheHosts(From(gallery::GraphLaplacian(5000)), true, options);
+  gallery::Matrix mesh = gallery::ConvectionDiffusion3d(20, 0);
+  gallery::PermuteNodes({mesh.col_ptr, mesh.row_idx, mesh.values}, 1, mesh.n);
+  ExpectTheHosts(From(mesh), true, options);
+}
+
+TEST(GpuSetUp, IsTheHostsOfSmallMatrices) {
+  for (const Problem& problem : Problems()) {
+    for (const int64_t coarse : {1, 8}) {
+      SCOPED_TRACE(problem.name + ", " + std::to_string(coarse));
+      AmgOptions options = InFp64(With(SmootherKind::kL1Jacobi, Precision::kFp64));
+      options.max_coarse_size = coarse;
+      options.block_size = 1;
+      const CscMatrix a = problem.symmetric ? problem.rows : Transpose(CscView(problem.rows));
+      const auto here = BuildAmg(a, problem.symmetric, {}, options, Threads(2));
+      const auto there = BuildAmgOnCuda(TheDevice(), a, {}, options, Threads(2));
+      ASSERT_EQ(there.ok(), here.ok()) << here.status().message() << there.status().message();
+      if (here.ok()) {
+        ASSERT_TRUE(there->has_value());
+        ExpectTheHosts(**there, *here);
+      } else {
+        EXPECT_EQ(there.status().reason(), here.status().reason());
+        EXPECT_EQ(there.status().message(), here.status().message());
+      }
+    }
+  }
+}
+
+TEST(GpuSetUp, IsTheHostsWithOtherOptions) {
+  AmgOptions plain = InFp64();
+  plain.coarsening = Coarsening::kPlainAggregation;
+  ExpectTheHosts(Grid(20), true, plain);
+  AmgOptions two = InFp64();
+  two.max_levels = 2;
+  ExpectTheHosts(Grid(20), true, two);
+  two.smoother = SmootherKind::kL1Jacobi;
+  ExpectTheHosts(Grid(16, 20), false, two);
+  AmgOptions guarded = InFp64();
+  guarded.max_growth = 0.2;
+  const AmgResult here = Build(Grid(20), true, guarded);
+  ASSERT_TRUE(here.quality.levels.front().guarded);
+  ExpectTheHosts(Grid(20), true, guarded);
+  // Room for one coarse level, and not for the second.
+  AmgOptions bounded = InFp64();
+  bounded.max_coarse_size = 10;
+  const auto levels = Build(Grid(20), true, bounded).quality.levels;
+  ASSERT_GE(levels.size(), 3u);
+  bounded.max_operator_complexity = (static_cast<double>(levels[0].nnz + levels[1].nnz) +
+                                     0.5 * static_cast<double>(levels[2].nnz)) /
+                                    static_cast<double>(levels[0].nnz);
+  ExpectTheHosts(Grid(20), true, bounded);
+  CscMatrix negative = Grid(16);
+  for (double& v : negative.values) v = -v;
+  ExpectTheHosts(negative, true, InFp64());
+}
+
+TEST(GpuSetUp, TakesRowsWithoutStrongCouplings) {
+  CscMatrix a = Grid(12);
+  for (int i = 0; i < 500; ++i) {
+    a.row_idx.push_back(static_cast<int32_t>(a.n_cols++));
+    a.values.push_back(6);
+    a.col_ptr.push_back(a.nnz());
+  }
+  a.n_rows = a.n_cols;
+  AmgOptions options = InFp64();
+  options.max_coarse_size = 40;
+  ExpectTheHosts(a, true, options);
+}
+
+// A is taken for symmetric as the host takes it: but for rounding, whatever is stored.
+TEST(GpuSetUp, TakesRoundingForSymmetry) {
+  CscMatrix a = Grid(12);
+  a.values[1] *= 1 + 1e-14;
+  ExpectTheHosts(a, true, InFp64());
+  a.values[1] *= 1 + 1e-6;
+  ASSERT_FALSE(CompareMirrors(a, 1).numerically_symmetric);
+  ExpectTheHosts(a, false, InFp64());
+}
+
+// Graph and aggregates, each by itself.
+TEST(GpuSetUp, AggregatesAreTheHosts) {
+  const auto expect = [](const CscMatrix& a, bool symmetric, double theta) {
+    const CscMatrix rows = symmetric ? a : Transpose(CscView(a));
+    const auto couplings = Couplings(rows, symmetric, 1, Threads(2));
+    const StrongGraph here = FindStrong(*couplings, theta, Threads(2)).value();
+    const auto lock = TheDevice()->Lock();
+    const Status status = cuda::Guard(*TheDevice(), [&](cuda::Context& on) {
+      const cuda::RowMatrix there = cuda::UploadRows(on, rows, rows.values.data());
+      cuda::RowMatrix mirror;
+      if (!symmetric) mirror = cuda::UploadRows(on, a, a.values.data());
+      const cuda::StrongGraph graph =
+          cuda::FindStrong(on, there, symmetric ? nullptr : &mirror, theta);
+      const auto n = static_cast<size_t>(here.n);
+      std::vector<int64_t> ptr(n + 1);
+      std::vector<int32_t> neighbours(here.neighbours.size()), leader(n), of_node(n);
+      std::vector<double> weights(neighbours.size());
+      on.Download({graph.ptr.To(ptr.data(), here.n + 1), graph.leader.To(leader.data(), here.n)});
+      ASSERT_TRUE(std::equal(ptr.begin(), ptr.end(), here.ptr.begin()));
+      const auto entries = static_cast<int64_t>(neighbours.size());
+      on.Download({graph.neighbours.To(neighbours.data(), entries),
+                   graph.weights.To(weights.data(), entries)});
+      EXPECT_TRUE(std::equal(neighbours.begin(), neighbours.end(), here.neighbours.begin()));
+      EXPECT_TRUE(std::equal(weights.begin(), weights.end(), here.weights.begin()));
+      EXPECT_TRUE(std::equal(leader.begin(), leader.end(), here.leader.begin()));
+      for (const int level : {0, 3}) {
+        const Aggregates truth = Aggregate(here, level, Threads(2)).value();
+        const cuda::Aggregates found = cuda::Aggregate(on, graph, level);
+        on.Download({found.of_node.To(of_node.data(), here.n)});
+        EXPECT_EQ(found.count, truth.count);
+        EXPECT_EQ(found.isolated, truth.isolated);
+        EXPECT_TRUE(std::equal(of_node.begin(), of_node.end(), truth.of_node.begin()));
+      }
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+  };
+  expect(Grid(30), true, 0.15);
+  expect(From(gallery::RotatedAnisotropy2d(200, 1e-3, 0.5)), true, 0.15);
+  expect(From(gallery::GraphLaplacian(20000)), true, 0);  // hubs: rows of thousands
+  expect(From(gallery::GraphLaplacian(20000)), true, 0.15);
+  expect(From(gallery::Circuit(30000, 12, 700)), false, 0.15);
+  expect(From(gallery::Circuit(30000, 12, 7000)), false, 0);
+  expect(From(gallery::RandomIrregular(5000)), false, 0.05);
+  // A star of stars: hubs whose neighbours are in no aggregate of theirs.
+  for (uint64_t seed = 1; seed <= 5; ++seed) expect(oracle::RandomSpd(3000, 6, seed), true, 0.1);
+}
+
+TEST(GpuSetUp, TwoBuildsHaveTheSameBits) {
+  const CscMatrix a = From(gallery::Jumps3d(24, 4, 3));
+  const auto first = There(a, InFp64()), second = There(a, InFp64());
+  ASSERT_TRUE(first && second);
+  for (const AmgPart& part : first->hierarchy->parts()) {
+    ExpectEqual(*second->hierarchy->Part(part.level, part.kind),
+                *first->hierarchy->Part(part.level, part.kind));
+  }
+}
+
+Vector AppliedThere(const CudaOperator& m, const Vector& r) {
+  Vector z(r.size(), -1);
+  const auto lock = m.device()->Lock();
+  const Status status = cuda::Guard(*m.device(), [&](cuda::Context& context) {
+    const auto n = static_cast<int64_t>(r.size());
+    const cuda::Buffer<double> from(context, n), to(context, n);
+    from.CopyIn(r.data(), n);
+    cuda::Apply(context, *cuda::There(m).op, from.get(), to.get());
+    to.CopyOut(z.data(), n);
+    context.Synchronize();
+  });
+  EXPECT_TRUE(status.ok()) << status.message();
+  return z;
+}
+
+// Laid out from where they are, levels do what those of the host do, bit for bit; and after they
+// were dropped there, too.
+TEST(GpuSetUp, CyclesAreThoseOfTheHostsLevels) {
+  for (const bool symmetric : {true, false}) {
+    for (const SmootherKind kind : {SmootherKind::kL1Jacobi, SmootherKind::kChebyshev}) {
+      for (const Precision precision : {Precision::kFp64, Precision::kFp32}) {
+        AmgOptions options = With(kind, precision);
+        options.max_coarse_size = 40;
+        if (!symmetric && kind == SmootherKind::kChebyshev) options.max_levels = 2;
+        const CscMatrix a = Grid(18, symmetric ? 0 : 20);
+        const AmgResult here = Build(a, symmetric, options);
+        const auto there = There(a, options);
+        ASSERT_TRUE(there.has_value());
+        const auto placed = PlaceAmgOnCuda(TheDevice(), *there->hierarchy, Context(), nullptr);
+        const auto from_host = PlaceAmgOnCuda(TheDevice(), *here.hierarchy, Context(), nullptr);
+        ASSERT_TRUE(placed.ok() && from_host.ok()) << placed.status().message();
+        const Vector r = RandomVector(a.n_cols, 3), z = AppliedThere(**from_host, r);
+        EXPECT_EQ(AppliedThere(**placed, r), z);
+        there->hierarchy->DropDeviceCopy();
+        EXPECT_EQ(there->hierarchy->device_bytes(), 0);
+        const auto again = PlaceAmgOnCuda(TheDevice(), *there->hierarchy, Context(), nullptr);
+        ASSERT_TRUE(again.ok());
+        EXPECT_EQ(AppliedThere(**again, r), z);
+        EXPECT_EQ(Applied(*there->hierarchy, r), Applied(*here.hierarchy, r));
+      }
+    }
+  }
+}
+
+// A whose unknowns are scattered lies in another order; the levels go by it.
+TEST(GpuSetUp, CyclesGoByTheOrderOfA) {
+  for (const bool symmetric : {true, false}) {
+    gallery::Matrix mesh = gallery::ConvectionDiffusion3d(72, symmetric ? 0 : 20);
+    gallery::PermuteNodes({mesh.col_ptr, mesh.row_idx, mesh.values}, 1, mesh.n);
+    const CscMatrix a = From(mesh);
+    const auto a_there = CudaOperator::OfMatrix(TheDevice(), a, false, Context());
+    ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+    ASSERT_NE((*a_there)->order(), nullptr);
+    const AmgResult here = Build(a, symmetric);
+    const auto there = There(a, {});
+    ASSERT_TRUE(there.has_value());
+    const auto placed = PlaceAmgOnCuda(TheDevice(), *there->hierarchy, Context(), a_there->get());
+    const auto truth = PlaceAmgOnCuda(TheDevice(), *here.hierarchy, Context(), a_there->get());
+    ASSERT_TRUE(placed.ok() && truth.ok()) << placed.status().message();
+    EXPECT_GT(there->hierarchy->device_bytes(), 0);
+    const Vector r = RandomVector(a.n_cols, 3);
+    EXPECT_EQ(AppliedThere(**placed, r), AppliedThere(**truth, r));
+  }
+}
+
+TEST(GpuSetUp, LeavesToTheHostWhatIsItsOwn) {
+  const CscMatrix grid = Grid(10);
+  for (const SmootherKind kind :
+       {SmootherKind::kFsai, SmootherKind::kAfsai, SmootherKind::kStaticSpai}) {
+    EXPECT_FALSE(There(grid, With(kind)).has_value());
+  }
+  AmgOptions classical;
+  classical.coarsening = Coarsening::kClassical;
+  EXPECT_FALSE(There(grid, classical).has_value());
+  EXPECT_FALSE(
+      There(From(gallery::Elasticity3d(6, gallery::Rounding::kBenchmarks)), {}).has_value());
+  // kAuto, and β says another smoother.
+  const CscMatrix stiff = From(gallery::Elasticity3d(6, gallery::Rounding::kBenchmarks));
+  AmgOptions single;
+  single.block_size = 1;
+  EXPECT_FALSE(There(stiff, single).has_value());
+  // Without a diagonal, or with one of both signs, the host says what is wrong.
+  CscMatrix zero = grid;
+  for (int64_t j = 0; j < 2; ++j) {
+    for (int64_t p = zero.col_ptr[500]; p < zero.col_ptr[501]; ++p) {
+      if (zero.row_idx[static_cast<size_t>(p)] == 500)
+        zero.values[static_cast<size_t>(p)] = -double(j);
+    }
+    EXPECT_FALSE(There(zero, With(SmootherKind::kL1Jacobi)).has_value());
+  }
+}
+
+TEST(GpuSetUp, RefusesAsTheHostDoes) {
+  const CscMatrix grid = Grid(20);
+  const auto refused = [&](const CscMatrix& a, const AmgOptions& options,
+                           const NearNullInput& near = {}) {
+    const auto there = BuildAmgOnCuda(TheDevice(), a, near, options, Threads(2));
+    EXPECT_FALSE(there.ok());
+    const auto here = BuildAmg(a, true, near, options, Threads(2));
+    EXPECT_EQ(there.status().message(), here.status().message());
+    EXPECT_EQ(UsedNow(*TheDevice()), 0);
+    return there.status().reason();
+  };
+  AmgOptions small;
+  small.max_operator_complexity = 1;
+  small.max_growth = 10;
+  EXPECT_EQ(refused(grid, small), "NO_COARSE_LEVEL");
+  CscMatrix diagonal{.n_rows = 2000, .n_cols = 2000, .col_ptr = {0}, .row_idx = {}, .values = {}};
+  for (int32_t i = 0; i < 2000; ++i) {
+    diagonal.row_idx.push_back(i);
+    diagonal.values.push_back(2);
+    diagonal.col_ptr.push_back(i + 1);
+  }
+  EXPECT_EQ(refused(diagonal, {}), "NO_COARSE_LEVEL");
+  Vector zeros(static_cast<size_t>(grid.n_cols), 0.0);
+  EXPECT_EQ(refused(grid, {}, One(zeros)), "RANK_DEFICIENT");
+}
+
+TEST(GpuSetUp, StopsBetweenLevels) {
+  struct StopAtSecond : ProgressSink {
+    StopSource source;
+    int levels = 0;
+    void OnProgress(Stage, int64_t, int64_t) override {
+      if (++levels == 2) source.Request(StopReason::kCancelled);
+    }
+    void OnResidual(const ResidualPoint&) override {}
+  } stop;
+  Context context;
+  context.stop = stop.source.token();
+  context.progress = &stop;
+  AmgOptions options;
+  options.max_coarse_size = 10;
+  const auto built = BuildAmgOnCuda(TheDevice(), Grid(24), {}, options, context);
+  ASSERT_FALSE(built.ok());
+  EXPECT_EQ(built.status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(stop.levels, 2);
+  EXPECT_EQ(UsedNow(*TheDevice()), 0);
+}
+
+TEST(GpuSetUp, StaysWithinItsBytes) {
+  const auto expect = [](const CscMatrix& a, const AmgOptions& options) {
+    const int64_t bytes = SetUpDeviceBytes(a.n_cols, a.nnz(), options);
+    const Device device = OpenGpu(bytes).value();
+    AmgCudaTimings timings;
+    const auto built = BuildAmgOnCuda(device, a, {}, options, Threads(2), &timings);
+    ASSERT_TRUE(built.ok()) << built.status().message();
+    ASSERT_TRUE(built->has_value());
+    EXPECT_LE(timings.device_bytes, bytes);
+    EXPECT_GE(10 * timings.device_bytes, bytes) << "a bound of no use";
+    EXPECT_EQ((*built)->hierarchy->device_bytes(), UsedNow(*device));
+  };
+  const AmgOptions l1 = With(SmootherKind::kL1Jacobi, Precision::kFp64);
+  expect(Grid(48), {});
+  expect(Grid(48), With(SmootherKind::kChebyshev));
+  expect(Grid(40, 20), l1);
+  expect(From(gallery::Jumps3d(40, 4, 3)), {});
+  expect(From(gallery::Laplace27(32)), {});
+  expect(From(gallery::RotatedAnisotropy2d(300, 1e-3, 0.5)), {});
+  expect(From(gallery::Circuit(100000, 12, 700)), l1);
+}
+
+TEST(GpuSetUp, WithoutRoomIsRefusedAndLeavesNothing) {
+  const CscMatrix a = Grid(40);
+  for (const int64_t bytes : {1'000'000, 8'000'000, 20'000'000}) {
+    const Device device = OpenGpu(bytes).value();
+    const auto built = BuildAmgOnCuda(device, a, {}, {}, Threads(2));
+    ASSERT_FALSE(built.ok()) << bytes;
+    EXPECT_EQ(built.status().reason(), "DEVICE_OUT_OF_MEMORY");
+    EXPECT_EQ(UsedNow(*device), 0);
+  }
+}
+
+// Small enough for compute-sanitizer's slower tools.
+TEST(GpuSetUp, SmallSystems) {
+  AmgOptions options = With(SmootherKind::kL1Jacobi, Precision::kFp64);
+  options.max_coarse_size = 20;
+  ExpectTheHosts(Grid(9), true, options);
+  ExpectTheHosts(Grid(9, 20), false, options);
+  ExpectTheHosts(From(gallery::Jumps3d(8, 4, 3)), true, options);
+  options.smoother = SmootherKind::kChebyshev;
+  ExpectTheHosts(From(gallery::GraphLaplacian(400)), true, options);
+}
+
+}  // namespace
+}  // namespace spaid::kernels
