@@ -12,7 +12,7 @@ namespace spaid::cuda::products {
 
 inline constexpr int kThreads = 256;
 inline constexpr int32_t kFree = -1;       // of a table, no column
-inline constexpr int32_t kUncounted = -1;  // of a row whose table was too small
+inline constexpr int32_t kUncounted = -1;  // of a row whose table was too small, or less
 inline constexpr double kNothing = -0.0;   // the host's sum of nothing: a first product of -0 stays
 
 // Classes of rows by the places of their tables, kLeastSlots << class; the last has no table.
@@ -69,33 +69,34 @@ struct Lanes {
 };
 
 // Calls use(column, left, right) for the products of a row of C: those of one entry of A's row by
-// several lanes, all of them before those of the next. `go_on`, of all lanes, is asked between
+// several lanes, all of them before those of the next. A warp's rows go side by side, so that its
+// lanes stay together; `row` -1: there is none. `stop`, of all lanes of the row, is asked between
 // kLanes entries of A's row.
-template <int kLanes, bool kValues, class Use, class GoOn>
-__device__ void ForProducts(const Factors& f, int32_t row, const Use& use, const GoOn& go_on) {
+template <int kLanes, bool kValues, class Use, class Stop>
+__device__ void ForProducts(const Factors& f, int32_t row, const Use& use, const Stop& stop) {
   constexpr int kTogether = 4;  // entries of A's row whose rows of B are on their way
-  const uint32_t mask = Lanes<kLanes>::mask();
   const int lane = Lanes<kLanes>::lane();
-  const int64_t end = f.a.col_ptr[row + 1];
-  for (int64_t first = f.a.col_ptr[row]; first < end; first += kLanes) {
+  const int64_t begin_of_row = row >= 0 ? f.a.col_ptr[row] : 0;
+  auto left_over = static_cast<int32_t>(row >= 0 ? f.a.col_ptr[row + 1] - begin_of_row : 0);
+  for (int64_t first = begin_of_row; __any_sync(~0u, left_over > 0); first += kLanes) {
     int64_t own_begin = 0;
     int32_t own_count = 0;
     double own_left = 0;
-    if (first + lane < end) {
+    if (lane < left_over) {
       const int32_t k = f.a.row_idx[first + lane];
       if constexpr (kValues) own_left = f.a_values[first + lane];
       own_begin = f.b.col_ptr[k];
       own_count = static_cast<int32_t>(f.b.col_ptr[k + 1] - own_begin);
     }
-    const auto there = static_cast<int>(min(int64_t{kLanes}, end - first));
+    const int there = __reduce_max_sync(~0u, min(kLanes, left_over));
     for (int e = 0; e < there; e += kTogether) {
       int64_t begin[kTogether];
       int32_t count[kTogether], column[kTogether];
       double right[kTogether];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
-        begin[u] = __shfl_sync(mask, own_begin, e + u, kLanes);
-        count[u] = __shfl_sync(mask, own_count, e + u, kLanes);
+        begin[u] = __shfl_sync(~0u, own_begin, e + u, kLanes);
+        count[u] = __shfl_sync(~0u, own_count, e + u, kLanes);
         if (lane >= count[u]) continue;
         column[u] = f.b.row_idx[begin[u] + lane];
         if constexpr (kValues) right[u] = f.b_values[begin[u] + lane];
@@ -103,15 +104,15 @@ __device__ void ForProducts(const Factors& f, int32_t row, const Use& use, const
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
         double left = 0;
-        if constexpr (kValues) left = __shfl_sync(mask, own_left, e + u, kLanes);
+        if constexpr (kValues) left = __shfl_sync(~0u, own_left, e + u, kLanes);
         if (lane < count[u]) use(column[u], left, kValues ? right[u] : 0);
         for (int32_t q = lane + kLanes; q < count[u]; q += kLanes) {
           use(f.b.row_idx[begin[u] + q], left, kValues ? f.b_values[begin[u] + q] : 0);
         }
-        if constexpr (kValues) __syncwarp(mask);
+        __syncwarp();
       }
     }
-    if (!go_on()) return;
+    left_over = stop() ? 0 : left_over - kLanes;
   }
 }
 
@@ -152,7 +153,7 @@ __device__ void SortPairs(int32_t* keys, double* values, int size) {
         keys[low] = y, keys[high] = x;
         values[low] = values[high], values[high] = value;
       }
-      __syncwarp(Lanes<kLanes>::mask());
+      __syncwarp();
     }
   }
 }
@@ -168,17 +169,17 @@ __device__ void WriteRow(int32_t* keys, double* values, int64_t to, const Target
     const int32_t key = keys[begin + lane];
     const bool some = key != kFree;
     const double value = some ? values[begin + lane] : 0;
-    const uint32_t all = __ballot_sync(mask, some) & mask;
+    const uint32_t all = __ballot_sync(~0u, some) & mask;
     const int at = filled + __popc(all & lower);
     if (c.ascending) {
-      __syncwarp(mask);
+      __syncwarp();
       if (some) keys[at] = key, values[at] = value;  // to the front
     } else if (some) {
       c.columns[to + at] = key;
       c.values[to + at] = value;
     }
     filled += __popc(all);
-    __syncwarp(mask);
+    __syncwarp();
   }
   if (!c.ascending) return;
   constexpr int32_t kLast = INT32_MAX;
@@ -186,7 +187,7 @@ __device__ void WriteRow(int32_t* keys, double* values, int64_t to, const Target
     int size = 2;
     while (size < filled) size *= 2;
     for (int e = filled + lane; e < size; e += kLanes) keys[e] = kLast;
-    __syncwarp(mask);
+    __syncwarp();
     SortPairs<kLanes>(keys, values, size);
     for (int e = lane; e < filled; e += kLanes) {
       c.columns[to + e] = keys[e];
@@ -194,7 +195,7 @@ __device__ void WriteRow(int32_t* keys, double* values, int64_t to, const Target
     }
   } else {
     if (lane < 3) keys[filled + lane] = kLast;
-    __syncwarp(mask);
+    __syncwarp();
     for (int e = lane; e < filled; e += kLanes) {
       const int32_t key = keys[e];
       int before = 0;
@@ -240,13 +241,15 @@ __global__ void __launch_bounds__(Shape<kLanes, kSlots, kPass>::kBlock)
       reinterpret_cast<int32_t*>(memory + (kValues ? Of::kRows * kSlots : 0)) + own * kSlots};
   const int32_t count = classes->count[k];
   list += classes->Begin(k);
-  for (int64_t at = int64_t{blockIdx.x} * Of::kRows + own; at < count;
-       at += int64_t{gridDim.x} * Of::kRows) {
-    const int32_t row = list[at];
+  // Of the warp's first lane.
+  const int64_t begin = int64_t{blockIdx.x} * Of::kRows + threadIdx.x / 32 * (32 / kLanes);
+  for (int64_t first = begin; first < count; first += int64_t{gridDim.x} * Of::kRows) {
+    const int64_t at = first + static_cast<int>(threadIdx.x) % 32 / kLanes;
+    const int32_t row = at < count ? list[at] : -1;
     for (int s = 4 * lane; s < kSlots; s += 4 * kLanes) {
       *reinterpret_cast<int4*>(table.keys + s) = {kFree, kFree, kFree, kFree};
     }
-    __syncwarp(mask);
+    __syncwarp();
     int fresh = 0;
     bool full = false;
     ForProducts<kLanes, kValues>(
@@ -261,21 +264,21 @@ __global__ void __launch_bounds__(Shape<kLanes, kSlots, kPass>::kBlock)
             full = full || s == kFree;
           }
         },
-        [&] { return kValues || !__any_sync(mask, full); });
+        [&] { return !kValues && (__ballot_sync(~0u, full) & mask) != 0; });
     if constexpr (kPass == Pass::kCount) {
-      full = __any_sync(mask, full);
-      for (int step = kLanes / 2; step > 0; step /= 2) fresh += __shfl_xor_sync(mask, fresh, step);
-      if (lane == 0) c.entries[row] = full ? kUncounted : fresh;
+      full = (__ballot_sync(~0u, full) & mask) != 0;
+      for (int step = kLanes / 2; step > 0; step /= 2) fresh += __shfl_xor_sync(~0u, fresh, step);
+      if (lane == 0 && row >= 0) c.entries[row] = full ? kUncounted : fresh;
     } else if constexpr (kPass == Pass::kValues) {
-      WriteRow<kLanes, kSlots>(table.keys, values, c.ptr[row], c);
-    } else {
+      WriteRow<kLanes, kSlots>(table.keys, values, row >= 0 ? c.ptr[row] : 0, c);
+    } else if (row >= 0) {
       for (int64_t e = c.ptr[row] + lane; e < c.ptr[row + 1]; e += kLanes) {
         bool is_fresh = false;
         const int s = table.Put(c.columns[e], probes, &is_fresh);
         c.values[e] = is_fresh ? kNothing : values[s];
       }
     }
-    __syncwarp(mask);
+    __syncwarp();
   }
 }
 

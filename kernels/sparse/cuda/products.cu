@@ -61,21 +61,32 @@ struct ByEntries {
     return entries == 0 ? -1 : ClassOfEntries(entries, kMostSlotsOfValues);
   }
 };
-// Of rows that are not counted yet, by their products; -1 of others.
-struct ByProducts {
-  PatternRef a, b;
-  int64_t columns;
+// Of rows that are not counted yet, as LongerKernel found it; -1 of others.
+struct Uncounted {
   const int32_t* entries;
   __device__ int operator()(int64_t i) const {
-    if (entries[i] != kUncounted) return -1;
+    return entries[i] < 0 ? kUncounted - entries[i] : -1;
+  }
+};
+
+// kUncounted less their class, by their products, for the entries of rows that are not counted. A
+// warp a row.
+__global__ void __launch_bounds__(kThreads)
+    LongerKernel(PatternRef a, PatternRef b, int64_t columns, int32_t* entries) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; i < a.n;
+       i += int64_t{gridDim.x} * kThreads / 32) {
+    if (entries[i] != kUncounted) continue;
     int64_t products = 0;
-    for (int64_t p = a.col_ptr[i]; p < a.col_ptr[i + 1]; ++p) {
+    for (int64_t p = a.col_ptr[i] + lane; p < a.col_ptr[i + 1]; p += 32) {
       const int32_t k = a.row_idx[p];
       products += b.col_ptr[k + 1] - b.col_ptr[k];
     }
-    return ClassOfEntries(min(products, columns), kMostSlotsOfCounts);
+    for (int step = 16; step > 0; step /= 2) products += __shfl_xor_sync(~0u, products, step);
+    if (lane != 0) continue;
+    entries[i] = kUncounted - ClassOfEntries(min(products, columns), kMostSlotsOfCounts);
   }
-};
+}
 
 // A warp's lanes of one class: their number, and which of them the caller is.
 struct Peers {
@@ -146,7 +157,7 @@ __global__ void __launch_bounds__(kThreads)
     all += static_cast<unsigned long long>(max(own, 0));
     longest = max(longest, own);
     empty += i < n && own == 0 ? 1 : 0;
-    uncounted += own == kUncounted ? 1 : 0;
+    uncounted += own < 0 ? 1 : 0;
   }
   __syncwarp();
   for (int step = 16; step > 0; step /= 2) all += __shfl_xor_sync(~0u, all, step);
@@ -219,7 +230,10 @@ class Product {
       LaunchClass<Pass::kCount>(k, a_.n, tuning::kProbes, to);
     }
     if (Look(context_, entries, c) > 0) {
-      Arrange(ByProducts{a_.pattern(), b_.pattern(), columns_, entries.get()});
+      LongerKernel<<<Blocks(context_, a_.n, kThreads / 32), kThreads, 0, context_.stream>>>(
+          a_.pattern(), b_.pattern(), columns_, entries.get());
+      CheckLaunch("LongerKernel");
+      Arrange(Uncounted{entries.get()});
       const Classes there = ReadClasses();
       for (int k = 0; k < kLongClass; ++k) {
         if (there.count[k] > 0)
