@@ -145,6 +145,7 @@ SpreadGroups GroupsOfLeaders(const SpreadMatrix& a, const Pattern& pattern,
 // of either, and a group (rank_bytes.h).
 SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, std::vector<double> work) {
   const int ranks = RanksOf(comm);
+  const size_t me = Z(RankOf(comm));
   double sums[2] = {0, 0};  // of work and entries, over all ranks
   const auto entries = [&](int64_t g) {
     return static_cast<double>(std::ssize(groups.group(g)) * std::ssize(groups.columns(g)));
@@ -163,11 +164,15 @@ SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, std::vector<doub
   Must(MPI_Exscan(&own, &before, 1, MPI_DOUBLE, MPI_SUM, comm));
   if (RankOf(comm) == 0) before = 0;
   std::vector<Array<int32_t>> to(Z(ranks));
-  size_t least = 0;  // ascending whatever rounding does
+  size_t least = 0;             // ascending whatever rounding does
+  int64_t stay = 0, leave = 0;  // groups [stay, leave) stay here
   for (int64_t g = 0; g < groups.size(); ++g) {
     const double middle = before + work[Z(g)] / 2;
     before += work[Z(g)];
     least = std::clamp(static_cast<size_t>(middle / total * ranks), least, Z(ranks - 1));
+    if (least < me) stay = g + 1;
+    if (least <= me) leave = g + 1;
+    if (least == me) continue;
     const auto members = groups.group(g), columns = groups.columns(g);
     Array<int32_t>& stream = to[least];
     stream.push_back(static_cast<int32_t>(members.size()));
@@ -178,7 +183,20 @@ SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, std::vector<doub
   SpreadGroups moved;
   moved.member_ptr.push_back(0);
   moved.j_ptr.push_back(0);
-  for (const Array<int32_t>& stream : Exchange(comm, std::move(to))) {
+  const auto append = [](const auto& from, const Array<int64_t>& ptr, int64_t first, int64_t end,
+                         auto& list, Array<int64_t>& list_ptr) {
+    const int64_t shift = std::ssize(list) - ptr[Z(first)];
+    list.insert(list.end(), from.begin() + ptr[Z(first)], from.begin() + ptr[Z(end)]);
+    for (int64_t g = first; g < end; ++g) list_ptr.push_back(ptr[Z(g) + 1] + shift);
+  };
+  const std::vector<Array<int32_t>> streams = Exchange(comm, std::move(to));
+  for (size_t r = 0; r < streams.size(); ++r) {
+    if (r == me) {
+      append(groups.members, groups.member_ptr, stay, leave, moved.members, moved.member_ptr);
+      append(groups.j, groups.j_ptr, stay, leave, moved.j, moved.j_ptr);
+      continue;
+    }
+    const Array<int32_t>& stream = streams[r];
     moved.j.reserve(moved.j.size() + stream.size());
     for (auto at = stream.begin(); at != stream.end();) {
       const int32_t members = *at++, columns = *at++;
