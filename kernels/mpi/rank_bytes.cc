@@ -303,7 +303,10 @@ Result<Shares> SharesOf(const SpreadMatrix& a, int threads) {
   own.entries = std::max(own.of_rows, columns.nnz());
 
   Halo halo(a.comm, a.begin, rows.col_ptr, met.global());
-  const bool fits = kHaloEntry * halo.entries() <= kSpreadEntry * own.entries + kSmallHalo &&
+  // Others' rows as entries of a halo, own ones as a copy of their indices.
+  const int64_t bytes = halo.RemoteBytes(kHaloEntry - int64_t{sizeof(PetscSFNode)}) +
+                        halo.entries() * int64_t{sizeof(int32_t)};
+  const bool fits = bytes <= kSpreadEntry * own.entries + kSmallHalo &&
                     halo.entries() <= std::numeric_limits<PetscInt>::max();
   const bool come = SumOf(a.comm, fits ? 0 : 1) == 0;
   const Array<int32_t> others = come ? halo.Entries<int32_t>(rows.row_idx) : Array<int32_t>();

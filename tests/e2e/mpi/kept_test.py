@@ -37,8 +37,8 @@ class Arrays(job.TestCase):
         values = numpy.where(offsets == 0, diagonal, -1.0 - skew * offsets / half)
         return pointers, rows[inside].astype(numpy.int32), values[None, :].repeat(n, axis=0)[inside]
 
-    def upload(self, daemon, arrays, by_rows=False, **header):
-        """The matrix, or grpc.RpcError. Arrays that are None do not go."""
+    def upload(self, daemon, arrays, by_rows=False, affinity=None, **header):
+        """The matrix, or grpc.RpcError. `affinity`: what the handle is to end in."""
         pointers, indices, values = arrays
 
         def messages():
@@ -56,7 +56,8 @@ class Arrays(job.TestCase):
                         array=kind, offset=first, data=array[first:first + piece].tobytes()))
 
         with self.grpc.insecure_channel(daemon.address) as channel:
-            events = list(self.matrix_grpc.MatrixServiceStub(channel).UploadMatrix(messages()))
+            events = list(self.matrix_grpc.MatrixServiceStub(channel).UploadMatrix(
+                messages(), metadata=[('x-spaid-affinity', affinity)] if affinity else None))
         return [event.done for event in events if event.HasField('done')][0]
 
     def build(self, daemon, matrix, engine):
@@ -310,7 +311,8 @@ class Values(Arrays):
         self.assertEqual(daemon.metric('spaid_local_array_bytes_total', direction='read'),
                          pointers.nbytes + indices.nbytes + 2 * values.nbytes)
         # What comes by chunks is found to be the same.
-        self.assertEqual(self.upload(daemon, (pointers, indices, values)).matrix.name, first)
+        again = self.upload(daemon, (pointers, indices, values), affinity=first.split('-')[1])
+        self.assertEqual(again.matrix.name, first)
         there = self.there(daemon, 'mpi:3')
         self.assertGreater(there, 2 * 24 * len(values))
         x, y = self.x_of(daemon, first, n), self.x_of(daemon, second, n)
