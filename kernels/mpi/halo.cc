@@ -126,9 +126,6 @@ void Numbering::Close() {
       global_.push_back(static_cast<int32_t>(w * 64 + static_cast<size_t>(std::countr_zero(bits))));
     }
   }
-  if (global_.empty()) return;
-  first_ = global_.front();
-  gapless_ = global_.back() - first_ == static_cast<int64_t>(global_.size()) - 1;
 }
 
 }  // namespace spaid::kernels::mpi

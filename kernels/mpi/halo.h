@@ -99,7 +99,6 @@ class Numbering {
   void Close();  // nothing is inserted any more; only now what follows
 
   int32_t Local(int32_t i) const {
-    if (gapless_) return i - first_;
     return before_[Word(i)] + __builtin_popcountll(words_[Word(i)] & (Bit(i) - 1));
   }
   const Array<int32_t>& global() const { return global_; }
@@ -111,8 +110,6 @@ class Numbering {
 
   Array<uint64_t> words_;
   Array<int32_t> before_, global_;
-  bool gapless_ = false;  // as where unknowns are in the order of a mesh
-  int32_t first_ = 0;
 };
 
 }  // namespace spaid::kernels::mpi
