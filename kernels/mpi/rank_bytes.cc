@@ -215,7 +215,7 @@ Result<RanksDevice::RankBytes> BoundRankBytes(const RanksDevice::Shares& a,
 namespace {
 
 // Steps of counting, for each entry of A; and a halo of rows that is small whatever A is.
-constexpr int64_t kMostSteps = 64, kSmallHalo = 16 << 20;
+constexpr int64_t kMostSteps = 32, kSmallHalo = 16 << 20;
 
 // The pattern of the rows that this rank owns, as columns.
 Pattern OwnRowPattern(Mat of, int64_t n, int64_t entries) {
