@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -86,7 +87,7 @@ Status OwnPattern(const SpreadMatrix& a, const SpreadPattern* user, const Patter
     return {};
   });
   if (!status.ok()) return status;
-  Result<SpreadPattern> power = PowerOf(a, base, options, context, budget, kPlan);
+  Result<SpreadPattern> power = PowerOf(a, std::move(base), options, context, budget, kPlan);
   if (!power.ok()) return power.status();
   pattern = *std::move(power);
   if (options.ensure_row) {
@@ -214,36 +215,72 @@ Result<HybridSpaiPlan> MakePlan(const SpreadMatrix& a, const SpreadPattern* user
   return HybridSpaiPlan(std::move(state));
 }
 
-// Columns of M, cut to the rows of one rank, on their way there.
+// A column of M, cut to the rows of this rank.
+struct Piece {
+  int32_t column;
+  std::span<const int32_t> rows;
+  std::span<const double> values;
+};
+
+// Such pieces of others' columns, on their way here: rows of all, one after the other.
 struct Cut {
-  Array<int32_t> columns, lengths, rows;  // rows of all columns, one after the other
+  Array<int32_t> columns, lengths, rows;
   Array<double> values;
 };
+
+// Calls lay(piece) by ascending columns. Each rank's ascend, and each column is of one rank.
+template <class Lay>
+void EachInOrder(const std::vector<Array<Piece>>& pieces, const Lay& lay) {
+  std::vector<size_t> next(pieces.size(), 0);
+  for (;;) {
+    size_t first = pieces.size();
+    for (size_t r = 0; r < pieces.size(); ++r) {
+      if (next[r] == pieces[r].size()) continue;
+      if (first == pieces.size() || pieces[r][next[r]].column < pieces[first][next[first]].column) {
+        first = r;
+      }
+    }
+    if (first == pieces.size()) return;
+    int32_t others = std::numeric_limits<int32_t>::max();  // the lowest column of another rank
+    for (size_t r = 0; r < pieces.size(); ++r) {
+      if (r != first && next[r] < pieces[r].size()) {
+        others = std::min(others, pieces[r][next[r]].column);
+      }
+    }
+    const Array<Piece>& from = pieces[first];
+    while (next[first] < from.size() && from[next[first]].column < others) lay(from[next[first]++]);
+  }
+}
 
 // M by rows: entries go to the owners of their rows, each as it is, to the sign of a zero.
 Status MakeM(const SpreadMatrix& a, const Array<int32_t>& here, const CscMatrix& columns,
              MatOwner& m) {
-  const size_t ranks = a.begin.size() - 1;
+  const size_t ranks = a.begin.size() - 1, me = static_cast<size_t>(RankOf(a.comm));
+  const IndexRange own = a.own();
+  std::vector<Array<Piece>> pieces(ranks);
   std::vector<Array<int32_t>> columns_to(ranks), lengths_to(ranks), rows_to(ranks);
   std::vector<Array<double>> values_to(ranks);
   Status status = Locally(a.comm, kBuild, [&]() -> Status {
-    const auto own = static_cast<size_t>(RankOf(a.comm));  // gets most of them
-    rows_to[own].reserve(columns.row_idx.size());
-    values_to[own].reserve(columns.values.size());
     for (size_t i = 0; i < here.size(); ++i) {
+      const auto all = CscView(columns).column(static_cast<int64_t>(i));
+      const auto all_values = CscView(columns).column_values(static_cast<int64_t>(i));
       size_t r = 0;  // rows ascend
-      for (int64_t p = columns.col_ptr[i]; p < columns.col_ptr[i + 1];) {
-        while (columns.row_idx[Z(p)] >= a.begin[r + 1]) ++r;
-        const auto first = columns.row_idx.begin() + p;
-        const auto last = std::lower_bound(first, columns.row_idx.begin() + columns.col_ptr[i + 1],
-                                           a.begin[r + 1]);
-        const auto count = static_cast<int64_t>(last - first);
-        columns_to[r].push_back(here[i]);
-        lengths_to[r].push_back(static_cast<int32_t>(count));
-        rows_to[r].insert(rows_to[r].end(), first, last);
-        const auto values = columns.values.begin() + p;
-        values_to[r].insert(values_to[r].end(), values, values + count);
-        p += count;
+      for (size_t p = 0; p < all.size();) {
+        while (all[p] >= a.begin[r + 1]) ++r;
+        const size_t end =
+            all.back() < a.begin[r + 1]
+                ? all.size()
+                : Z(std::ranges::lower_bound(all.subspan(p), a.begin[r + 1]) - all.begin());
+        const Piece piece{here[i], all.subspan(p, end - p), all_values.subspan(p, end - p)};
+        p = end;
+        if (r == me) {
+          pieces[me].push_back(piece);
+          continue;
+        }
+        columns_to[r].push_back(piece.column);
+        lengths_to[r].push_back(static_cast<int32_t>(piece.rows.size()));
+        rows_to[r].insert(rows_to[r].end(), piece.rows.begin(), piece.rows.end());
+        values_to[r].insert(values_to[r].end(), piece.values.begin(), piece.values.end());
       }
     }
     return {};
@@ -258,43 +295,30 @@ Status MakeM(const SpreadMatrix& a, const Array<int32_t>& here, const CscMatrix&
   exchange(std::move(lengths_to), &Cut::lengths);
   exchange(std::move(rows_to), &Cut::rows);
   exchange(std::move(values_to), &Cut::values);
-  const IndexRange own = a.own();
-  CscMatrix rows;
+  RowArrays rows(own);
   status = Locally(a.comm, kBuild, [&]() -> Status {
-    rows.n_rows = a.n;
-    rows.n_cols = own.size();
-    rows.col_ptr.assign(Z(own.size() + 1), 0);
-    for (const Cut& cut : from) {
-      for (const int32_t i : cut.rows) ++rows.col_ptr[Z(i - own.begin) + 1];
-    }
-    for (size_t i = 1; i < rows.col_ptr.size(); ++i) rows.col_ptr[i] += rows.col_ptr[i - 1];
-    rows.row_idx.resize(Z(rows.col_ptr.back()));
-    rows.values.resize(rows.row_idx.size());
-    Array<int64_t> next(rows.col_ptr.begin(), rows.col_ptr.end() - 1);
-    // Columns of M in their order, each of one rank: so those of a row come in order, too.
-    std::vector<size_t> column(ranks, 0), entry(ranks, 0);
-    for (;;) {
-      size_t first = ranks;
-      for (size_t r = 0; r < ranks; ++r) {
-        if (column[r] == from[r].columns.size()) continue;
-        if (first == ranks || from[r].columns[column[r]] < from[first].columns[column[first]]) {
-          first = r;
-        }
+    for (size_t r = 0; r < ranks; ++r) {
+      size_t at = 0;
+      for (size_t c = 0; c < from[r].columns.size(); ++c) {
+        const auto count = static_cast<size_t>(from[r].lengths[c]);
+        pieces[r].push_back({from[r].columns[c], std::span(from[r].rows).subspan(at, count),
+                             std::span(from[r].values).subspan(at, count)});
+        at += count;
       }
-      if (first == ranks) break;
-      const Cut& cut = from[first];
-      const int32_t k = cut.columns[column[first]];
-      const size_t end = entry[first] + Z(cut.lengths[column[first]++]);
-      for (size_t& e = entry[first]; e < end; ++e) {
-        const auto at = Z(next[Z(cut.rows[e] - own.begin)]++);
-        rows.row_idx[at] = k;
-        rows.values[at] = cut.values[e];
+      for (const Piece& piece : pieces[r]) {
+        for (const int32_t i : piece.rows) rows.Count(i - own.begin, piece.column);
       }
     }
+    rows.Open();
+    EachInOrder(pieces, [&](const Piece& piece) {
+      for (size_t p = 0; p < piece.rows.size(); ++p) {
+        rows.Add(piece.rows[p] - own.begin, piece.column, piece.values[p]);
+      }
+    });
     return {};
   });
   if (!status.ok()) return status;
-  m = MakeRows(a.comm, rows);
+  m = std::move(rows).Make(a.comm, a.n);
   return {};
 }
 

@@ -258,6 +258,7 @@ class Numbered final : public OverRanks {
         n(rows),
         factor(order.factor || order.what == Order::What::kFsai),
         stands_in(order.what == Order::What::kArrived),
+        pattern(order.m != 0 ? order.m : order.made),
         shares(root.shares),
         desk_(std::move(desk)),
         bytes_(root.bytes),
@@ -276,6 +277,7 @@ class Numbered final : public OverRanks {
   const int64_t number, n;
   const bool factor;                 // G of M = GᵀG
   const bool stands_in;              // a matrix that rank 0 knows by a stand-in
+  const int64_t pattern;             // number of the first that came on its pattern
   const RanksDevice::Shares shares;  // of that
 
  private:
@@ -355,9 +357,9 @@ class Rank0 final : public RanksDevice {
   }
 
   Result<std::unique_ptr<RanksOutput>> BeginOutput(const OverRanks& of, Layout layout) override {
-    // Turned by PETSc, and what is kept of that.
-    constexpr int64_t kMost = 36;
-    const int64_t used = used_bytes(), bytes = kMost * of.nnz() + 16 * Of(of).n;
+    // Turned by PETSc, and what is kept of that; A lies there by columns.
+    const int64_t most = Of(of).stands_in && layout == Layout::kCsc ? 0 : 36;
+    const int64_t used = used_bytes(), bytes = most * of.nnz() + 16 * Of(of).n;
     if (bytes > info_.memory_bytes - used) {
       return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
                     "a matrix is turned before it is sent, which may take " +
@@ -375,26 +377,23 @@ class Rank0 final : public RanksDevice {
 
   Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t> pointers, int64_t nnz,
                                                  Layout layout, bool sort_and_sum) override {
-    // By columns and by rows, and as much again while one is made of the other.
-    constexpr int64_t kMost = 48;
-    const int64_t n = std::ssize(pointers) - 1, used = used_bytes();
-    if (nnz > (info_.memory_bytes - used) / kMost) {
-      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
-                    "the matrix may take " + std::to_string(kMost * nnz) +
-                        " bytes over all ranks, which have " + std::to_string(info_.memory_bytes) +
-                        " and use " + std::to_string(used) +
-                        "; delete other matrices, or take more hosts");
-    }
     AtRoot root;
     root.pointers = pointers;
-    const Order order{.what = Order::What::kBegin,
-                      .made = NextNumber(),
-                      .n = n,
-                      .nnz = nnz,
-                      .by_rows = layout == Layout::kCsr,
-                      .sort_and_sum = sort_and_sum};
-    if (Status status = desk_->Run(order, &root); !status.ok()) return status;
-    return std::unique_ptr<RanksInput>(std::make_unique<Input>(*this, n, order.made));
+    return Begin({.what = Order::What::kBegin,
+                  .n = std::ssize(pointers) - 1,
+                  .nnz = nnz,
+                  .by_rows = layout == Layout::kCsr,
+                  .sort_and_sum = sort_and_sum},
+                 &root);
+  }
+  Result<std::unique_ptr<RanksInput>> BeginInput(const OverRanks& like, Layout layout) override {
+    AtRoot root;
+    return Begin({.what = Order::What::kBegin,
+                  .a = Of(like).number,
+                  .n = Of(like).n,
+                  .nnz = like.nnz(),
+                  .by_rows = layout == Layout::kCsr},
+                 &root, Of(like).pattern);
   }
 
   Made SpreadMatrix(const CscView& a, const Context& context) override {
@@ -541,7 +540,9 @@ class Rank0 final : public RanksDevice {
   // A matrix that comes piece by piece.
   class Input final : public RanksInput {
    public:
-    Input(Rank0& device, int64_t n, int64_t number) : device_(device), n_(n), number_(number) {}
+    // `pattern`: Numbered's of the one whose pattern it has; 0: its own.
+    Input(Rank0& device, int64_t n, int64_t number, int64_t pattern)
+        : device_(device), n_(n), pattern_(pattern), number_(number) {}
     ~Input() override {
       if (number_ != 0) {
         device_.desk_->Post({.order = {.what = Order::What::kFree, .made = number_}});
@@ -560,14 +561,15 @@ class Rank0 final : public RanksDevice {
     Result<Arrived> Finish(const Context& context) override {
       AtRoot root;
       root.context = context;
-      const Order order{.what = Order::What::kArrived, .a = std::exchange(number_, 0)};
+      const Order order{
+          .what = Order::What::kArrived, .a = std::exchange(number_, 0), .m = pattern_};
       auto made = device_.Make(order, &root, n_);
       if (!made.ok()) return made.status();
       Arrived arrived;
-      arrived.stand_in = {n_, n_, {(*made)->number}, {}};
+      arrived.stand_in = {n_, n_, {(*made)->pattern}, {0}, {static_cast<double>((*made)->number)}};
       arrived.diagnosis = std::move(root.diagnosis);
       const std::lock_guard<std::mutex> lock(device_.desk_->mutex);
-      device_.desk_->spread[FingerprintOf({arrived.stand_in, {}})] = *made;
+      device_.desk_->spread[FingerprintOf(arrived.stand_in)] = *made;
       arrived.matrix = *std::move(made);
       return arrived;
     }
@@ -580,7 +582,7 @@ class Rank0 final : public RanksDevice {
     }
 
     Rank0& device_;
-    const int64_t n_;
+    const int64_t n_, pattern_;
     int64_t number_;  // 0: it has arrived, or failed
     int64_t indices_ = 0, values_ = 0;
   };
@@ -621,6 +623,23 @@ class Rank0 final : public RanksDevice {
     Rank0& device_;
     const std::shared_ptr<const Numbered> there_;
   };
+
+  Result<std::unique_ptr<RanksInput>> Begin(Order order, AtRoot* root, int64_t pattern = 0) {
+    // By columns and by rows, and as much again while one is made of the other.
+    constexpr int64_t kMost = 48;
+    const int64_t used = used_bytes();
+    if (order.nnz > (info_.memory_bytes - used) / kMost) {
+      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
+                    "the matrix may take " + std::to_string(kMost * order.nnz) +
+                        " bytes over all ranks, which have " + std::to_string(info_.memory_bytes) +
+                        " and use " + std::to_string(used) +
+                        "; delete other matrices, or take more hosts");
+    }
+    order.made = NextNumber();
+    if (Status status = desk_->Run(order, root); !status.ok()) return status;
+    return std::unique_ptr<RanksInput>(
+        std::make_unique<Input>(*this, order.n, order.made, pattern));
+  }
 
   RanksShape Shape() const {
     RanksShape shape{.ranks = static_cast<int>(ranks_.size())};

@@ -46,8 +46,10 @@ struct Order {
   int32_t count = 1;          // kSolve: right-hand sides; kPetsc: near-null vectors
   int64_t nnz_m = 0;          // kSolve
   int64_t made = 0;           // the number of what is made; kFree: of what goes
-  int64_t a = 0, m = 0;       // numbers of matrices; 0: none. kSame: both A. kOutput: a, of any
-  int64_t n = 0, nnz = 0;     // kBegin
+  // Numbers of matrices; 0: none. kSame: both A. kOutput: a, of any. kBegin: a, with the pattern.
+  // kArrived: m, whose pattern it has.
+  int64_t a = 0, m = 0;
+  int64_t n = 0, nnz = 0;          // kBegin
   int64_t first = 0, entries = 0;  // kIndices, kValues, kPiece
   bool by_rows = false;            // kBegin, kOutput
   bool sort_and_sum = false;       // kBegin

@@ -12,6 +12,9 @@
 #if defined(PETSC_USE_COMPLEX) || !defined(PETSC_USE_REAL_DOUBLE)
 #error "spaid solves in real double precision: build against a PETSc of that kind"
 #endif
+#if defined(PETSC_USE_64BIT_INDICES)
+#error "spaid numbers rows by 32 bits: build against a PETSc of 32-bit indices"
+#endif
 #if !defined(PETSC_HAVE_HYPRE)
 #error "ParaSails and BoomerAMG are hypre's: build against a PETSc that has it"
 #endif

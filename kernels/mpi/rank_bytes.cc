@@ -1,11 +1,17 @@
 #include "kernels/mpi/rank_bytes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
+#include "kernels/base/parallel.h"
 #include "kernels/dynamic_spai/dynamic_spai.h"
 #include "kernels/dynamic_spai/growth_parts.h"
 #include "kernels/fsai/fsai_build.h"
+#include "kernels/mpi/halo.h"
 #include "kernels/mpi/petsc.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_matrix.h"
@@ -56,6 +62,7 @@ Shares SharesOf(const PatternView& a, int ranks) {
     most.of_rows = std::max(most.of_rows, between(rows));
     most.entries = std::max({most.entries, most.of_rows, between(a.col_ptr)});
   }
+  most.gram_longest = std::min(most.n, most.longest_column * most.longest_row);
   return most;
 }
 
@@ -151,18 +158,21 @@ Result<RanksDevice::RankBytes> Bound(const Shares& own, const Largest& largest,
     const int64_t longest = LongestColumn(dynamic, build.user_pattern, own);
     const int64_t columns = std::min(build.nnz_m, own.columns * longest);
     const int64_t gram_nnz = build.gram_nnz;
-    const HaloBound of_gram(n, gram_nnz, gram_nnz, shape);
+    // Whose they are is known where they were counted.
+    const int64_t gram_own = own.gram_own > 0 ? std::min(own.gram_own, gram_nnz) : gram_nnz;
+    const HaloBound of_gram(n, gram_nnz, gram_own, shape);
+    const int64_t gram_here = std::min(gram_nnz, gram_own + of_gram.entries);
     const GrowthSizes sizes{.n = n,
                             .nnz_a = part,
-                            .gram_nnz = gram_nnz,
-                            .gram_longest = std::min(n, own.longest_column * own.longest_row),
+                            .gram_nnz = gram_here,
+                            .gram_longest = own.gram_longest,
                             .initial = columns,
                             .nnz_m = columns,
                             .longest_of_m = longest};
     const auto growth = static_cast<int64_t>(GrowthBytes(sizes, dynamic, shape.threads));
     const int64_t numbers = SpaiBytes(own, build.nnz_m, longest, build.nnz_m, NumbersOf(dynamic),
                                       largest(longest), shape);
-    bytes += std::max(growth + 3 * kEntry * gram_nnz + of_gram.bytes, numbers) + 8 * columns;
+    bytes += std::max(growth + 3 * kEntry * gram_here + of_gram.bytes, numbers) + 8 * columns;
     halo = std::min(shape.ranks > 1 ? shape.halo_limit : 0, halo + of_gram.fetched);
   } else {
     const StaticSpaiOptions& spai = *build.static_spai;
@@ -202,33 +212,123 @@ Result<RanksDevice::RankBytes> BoundRankBytes(const RanksDevice::Shares& a,
   });
 }
 
-RanksDevice::Shares SharesOf(const SpreadMatrix& a) {
-  const CscView columns = a.columns;
-  Shares own{.n = a.n, .nnz = a.nnz, .columns = columns.n_cols};
-  for (int64_t j = 0; j < columns.n_cols; ++j) {
-    own.longest_column = std::max(own.longest_column, std::ssize(columns.column(j)));
-  }
+namespace {
+
+// Steps of counting, for each entry of A; and a halo of rows that is small whatever A is.
+constexpr int64_t kMostSteps = 32, kSmallHalo = 16 << 20;
+
+// The pattern of the rows that this rank owns, as columns.
+Pattern OwnRowPattern(Mat of, int64_t n, int64_t entries) {
   PetscInt begin = 0, end = 0;
-  Must(MatGetOwnershipRange(a.rows.get(), &begin, &end));
-  double squares = 0;
+  Must(MatGetOwnershipRange(of, &begin, &end));
+  Pattern rows{n, end - begin, {0}, {}};
+  rows.row_idx.reserve(Z(entries));
   for (PetscInt i = begin; i < end; ++i) {
     PetscInt count = 0;
-    Must(MatGetRow(a.rows.get(), i, &count, nullptr, nullptr));
-    own.of_rows += count;
-    own.longest_row = std::max<int64_t>(own.longest_row, count);
-    squares += static_cast<double>(count) * static_cast<double>(count);
-    Must(MatRestoreRow(a.rows.get(), i, &count, nullptr, nullptr));
+    const PetscInt* columns = nullptr;
+    Must(MatGetRow(of, i, &count, &columns, nullptr));
+    rows.row_idx.insert(rows.row_idx.end(), columns, columns + count);
+    Must(MatRestoreRow(of, i, &count, &columns, nullptr));
+    rows.col_ptr.push_back(rows.nnz());
   }
+  return rows;
+}
+
+// Counts the columns of A that have a row in common with own columns [begin, end). `rows`: pattern
+// of the rows that these meet, by numbers `of`; null: their lengths `ptr` alone are here. At most
+// some steps are taken for each entry; columns for which none is left have as many as their rows
+// have together, or n.
+void CountGram(const SpreadMatrix& a, const Numbering& of, const Array<int64_t>& ptr,
+               const Array<int32_t>* rows, int64_t begin, int64_t end, std::span<int64_t> counts) {
+  const CscView own = a.columns;
+  const auto row = [&](int32_t i) {
+    const auto at = Z(of.Local(i));
+    return std::span(*rows).subspan(Z(ptr[at]), Z(ptr[at + 1] - ptr[at]));
+  };
+  int64_t steps = kMostSteps * (own.col_ptr[Z(end)] - own.col_ptr[Z(begin)]);
+  std::vector<uint64_t> met(Z(a.n / 64 + 1), 0);
+  std::vector<size_t> words;  // of `met` that are not 0
+  for (int64_t j = begin; j < end; ++j) {
+    const auto column = own.column(j);
+    // The unknowns of a node are alike.
+    if (j > begin && std::ranges::equal(column, own.column(j - 1))) {
+      counts[Z(j)] = counts[Z(j - 1)];
+      continue;
+    }
+    int64_t sum = 0;
+    for (const int32_t i : column) {
+      const auto at = Z(of.Local(i));
+      sum += ptr[at + 1] - ptr[at];
+    }
+    counts[Z(j)] = std::min(a.n, sum);
+    if (rows == nullptr || sum > steps) continue;
+    steps -= sum;
+    std::span<const int32_t> before;
+    for (const int32_t i : column) {
+      const auto entries = row(i);
+      if (std::ranges::equal(entries, before)) continue;
+      before = entries;
+      for (const int32_t k : entries) {
+        uint64_t& word = met[static_cast<size_t>(k) >> 6];
+        if (word == 0) words.push_back(static_cast<size_t>(k) >> 6);
+        word |= uint64_t{1} << (k & 63);
+      }
+    }
+    counts[Z(j)] = 0;
+    for (const size_t w : words) counts[Z(j)] += std::popcount(std::exchange(met[w], 0));
+    words.clear();
+  }
+}
+
+}  // namespace
+
+Result<Shares> SharesOf(const SpreadMatrix& a, int threads) {
+  constexpr char kWhat[] = "shares of a matrix over several ranks";
+  const CscView columns = a.columns;
+  Shares own{.n = a.n, .nnz = a.nnz, .columns = columns.n_cols};
+  Pattern rows;
+  Numbering met(a.n);
+  Status status = Locally(a.comm, kWhat, [&]() -> Status {
+    rows = OwnRowPattern(a.rows.get(), a.n, columns.nnz());
+    met.Insert(columns.row_idx);
+    met.Close();
+    return {};
+  });
+  if (!status.ok()) return status;
+  for (int64_t j = 0; j < columns.n_cols; ++j) {
+    own.longest_column = std::max(own.longest_column, std::ssize(columns.column(j)));
+    own.longest_row = std::max(own.longest_row, std::ssize(PatternView(rows).column(j)));
+  }
+  own.of_rows = rows.nnz();
   own.entries = std::max(own.of_rows, columns.nnz());
-  for (int64_t* most :
-       {&own.longest_column, &own.longest_row, &own.columns, &own.entries, &own.of_rows}) {
+
+  Halo halo(a.comm, a.begin, rows.col_ptr, met.global());
+  // Others' rows as entries of a halo, own ones as a copy of their indices.
+  const int64_t bytes = halo.RemoteBytes(kHaloEntry - int64_t{sizeof(PetscSFNode)}) +
+                        halo.entries() * int64_t{sizeof(int32_t)};
+  const bool fits = bytes <= kSpreadEntry * own.entries + kSmallHalo &&
+                    halo.entries() <= std::numeric_limits<PetscInt>::max();
+  const bool come = SumOf(a.comm, fits ? 0 : 1) == 0;
+  const Array<int32_t> others = come ? halo.Entries<int32_t>(rows.row_idx) : Array<int32_t>();
+  Array<int64_t> counts;
+  status = Locally(a.comm, kWhat, [&]() -> Status {
+    counts.resize(Z(columns.n_cols));
+    ParallelFor(columns.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
+      CountGram(a, met, halo.ptr(), come ? &others : nullptr, begin, end, counts);
+    });
+    return {};
+  });
+  if (!status.ok()) return status;
+  for (const int64_t count : counts) {
+    own.gram_own += count;
+    own.gram_longest = std::max(own.gram_longest, count);
+  }
+  own.gram_nnz = SumOf(a.comm, own.gram_own);
+  for (int64_t* most : {&own.longest_column, &own.longest_row, &own.columns, &own.entries,
+                        &own.of_rows, &own.gram_own, &own.gram_longest}) {
     Must(MPI_Allreduce(MPI_IN_PLACE, most, 1, MPI_INT64_T, MPI_MAX, a.comm));
   }
   own.long_columns = SumOf(a.comm, CountLong(columns));
-  // Each row joins each two of its columns.
-  Must(MPI_Allreduce(MPI_IN_PLACE, &squares, 1, MPI_DOUBLE, MPI_SUM, a.comm));
-  const double n = static_cast<double>(a.n);
-  own.gram_nnz = static_cast<int64_t>(std::min({squares, n * n, 9e17}));
   return own;
 }
 

@@ -30,7 +30,10 @@ Result<RanksDevice::RankBytes> BoundRankBytes(const RanksDevice::Shares& a,
                                               const RanksDevice::BuildToBound& build,
                                               const RanksShape& shape);
 
-// Collective; the same on all ranks.
-RanksDevice::Shares SharesOf(const SpreadMatrix& a);
+// Collective; the same on all ranks. The entries of AᵀA are counted, where that takes neither more
+// memory than A took while it came, nor more steps than some tens for each entry of A; a column
+// that is not has at most the sum of the lengths of its rows. Errors:
+// RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
+Result<RanksDevice::Shares> SharesOf(const SpreadMatrix& a, int threads);
 
 }  // namespace spaid::kernels::mpi

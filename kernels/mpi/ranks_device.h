@@ -39,8 +39,9 @@ class OverRanks {
   virtual int64_t nnz() const = 0;    // of a matrix, or of G; of a plan that of M
 };
 
-// A matrix that lies over the ranks alone is known on rank 0 by a stand-in: its size, and one
-// number in place of all arrays. SpreadMatrix finds by it what lies there.
+// A matrix that lies over the ranks alone is known on rank 0 by a stand-in: its size, one number in
+// place of all pointers, which those have together that came on one pattern, and one value, which
+// no other has. SpreadMatrix finds by it what lies there.
 inline bool IsStandIn(const PatternView& a) { return a.n_cols > 0 && a.col_ptr.size() == 1; }
 
 // A matrix on its way to the ranks, of which rank 0 never holds more than a piece. Ends on all
@@ -53,7 +54,7 @@ class RanksInput {
   virtual Status Add(std::span<const double> values) = 0;
   struct Arrived {
     std::shared_ptr<const OverRanks> matrix;
-    Pattern stand_in;
+    CscMatrix stand_in;
     Diagnosis diagnosis;
   };
   // Once all have come. Errors: those of mpi::SpreadBlocks, for the whole.
@@ -122,7 +123,8 @@ class RanksDevice {
     int64_t n = 0, nnz = 0;
     int64_t longest_column = 0, longest_row = 0;  // entries
     int64_t long_columns = 0;                     // CountLong
-    int64_t gram_nnz = 0;                         // of AᵀA, upper bound
+    // Of AᵀA, upper bounds: entries, those of a column, those of the columns that a rank owns.
+    int64_t gram_nnz = 0, gram_longest = 0, gram_own = 0;
     // The most of any rank: columns; entries of its columns or of its rows; of its rows.
     int64_t columns = 0, entries = 0, of_rows = 0;
   };
@@ -135,6 +137,9 @@ class RanksDevice {
   virtual Result<std::unique_ptr<RanksInput>> BeginInput(std::span<const int64_t> pointers,
                                                          int64_t nnz, Layout layout,
                                                          bool sort_and_sum) = 0;
+  // The same of a matrix with the pattern of one that came so, of which values alone are added: in
+  // `layout`, in the order of the canonical pattern.
+  virtual Result<std::unique_ptr<RanksInput>> BeginInput(const OverRanks& like, Layout layout) = 0;
   // Spreads a canonical matrix with values: the one that lies there already, where somebody still
   // holds one with the same arrays. Errors: those of mpi::SpreadWhole.
   virtual Made SpreadMatrix(const CscView& a, const Context& context) = 0;

@@ -186,7 +186,7 @@ Status Session::Spread(const Order& order, AtRoot* root) {
     if (order.factor) held.m = MakeFactored(held.rows.get());
   } else {
     bytes += spread->columns.bytes();
-    held.matrix = std::make_unique<SpreadMatrix>(*std::move(spread));
+    held.matrix = std::make_shared<const SpreadMatrix>(*std::move(spread));
   }
   Keep(order, std::move(held), bytes, nnz, root);
   return {};
@@ -383,19 +383,19 @@ Status Session::Output(const Order& order, AtRoot* root) {
   }
   // The copy alone is taken before others wait: a turn of PETSc's that finds no memory ends all.
   const Mat rows = of.matrix != nullptr ? of.matrix->rows.get() : of.rows.get();
-  CscMatrix own;
-  if (of.matrix == nullptr && !order.by_rows) own = OwnColumns(rows);
+  const bool lies_there = of.matrix != nullptr && !order.by_rows;
+  std::shared_ptr<const CscMatrix> own;
+  if (of.matrix == nullptr && !order.by_rows) {
+    own = std::make_shared<const CscMatrix>(OwnColumns(rows));
+  }
   Status status = Locally(comm_, "a matrix on its way to rank 0", [&]() -> Status {
-    if (order.by_rows) {
-      own = OwnRows(rows);
-    } else if (of.matrix != nullptr) {
-      own = of.matrix->columns;
-    }
+    if (order.by_rows) own = std::make_shared<const CscMatrix>(OwnRows(rows));
     return {};
   });
   if (!status.ok()) return status;
+  if (lies_there) own = {of.matrix, &of.matrix->columns};
   Held held;
-  held.output = std::make_unique<SpreadOutput>(comm_, std::move(own));
+  held.output = std::make_unique<SpreadOutput>(comm_, std::move(own), !lies_there);
   const int64_t bytes = held.output->bytes(), nnz = held.output->nnz();
   Keep(order, std::move(held), bytes, nnz, root);
   return {};
@@ -424,7 +424,9 @@ Status Session::Begin(const Order& order, AtRoot* root) {
   Held held;
   held.input = std::make_unique<SpreadInput>(
       comm_, order.n, order.nnz, order.by_rows ? Layout::kCsr : Layout::kCsc, order.sort_and_sum);
-  Status status = held.input->Begin(root != nullptr ? root->pointers : std::span<const int64_t>());
+  Status status = order.a != 0 ? held.input->Begin(*held_.at(order.a).matrix)
+                               : held.input->Begin(root != nullptr ? root->pointers
+                                                                   : std::span<const int64_t>());
   if (!status.ok()) return status;
   Keep(order, std::move(held), 0, 0, root);
   return {};
@@ -449,13 +451,14 @@ Status Session::Arrived(const Order& order, AtRoot* root) {
   if (!spread.ok()) return spread.status();
   auto diagnosis = DiagnoseSpread(*spread);
   if (!diagnosis.ok()) return diagnosis.status();
-  const RanksDevice::Shares shares = SharesOf(*spread);
+  auto shares = SharesOf(*spread, threads_);
+  if (!shares.ok()) return shares.status();
   if (root != nullptr) {
     root->diagnosis = *std::move(diagnosis);
-    root->shares = shares;
+    root->shares = *std::move(shares);
   }
   Held held;
-  held.matrix = std::make_unique<SpreadMatrix>(*std::move(spread));
+  held.matrix = std::make_shared<const SpreadMatrix>(*std::move(spread));
   const int64_t bytes = BytesOf(held.matrix->rows.get()) + held.matrix->columns.bytes();
   const int64_t nnz = held.matrix->nnz;
   Keep(order, std::move(held), bytes, nnz, root);

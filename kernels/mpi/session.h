@@ -65,9 +65,9 @@ class Session {
  private:
   // A by columns and rows, or M, or a plan.
   struct Held {
-    std::unique_ptr<SpreadMatrix> matrix;
-    MatOwner rows;  // of M, or of G
-    MatOwner m;     // GᵀG, which borrows rows, or one of PETSc's own
+    std::shared_ptr<const SpreadMatrix> matrix;  // outputs borrow its columns
+    MatOwner rows;                               // of M, or of G
+    MatOwner m;                                  // GᵀG, which borrows rows, or one of PETSc's own
     std::unique_ptr<HybridSpaiPlan> plan;
     std::unique_ptr<SpreadInput> input;  // a matrix that is still to come
     std::unique_ptr<SpreadOutput> output;

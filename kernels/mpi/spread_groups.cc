@@ -28,7 +28,12 @@ std::span<const T> Part(const Array<T>& of, const Array<int64_t>& ptr, int64_t i
 class Leaders {
  public:
   Leaders(const SpreadMatrix& a, const Pattern& pattern, int threads, HaloBudget& budget)
-      : a_(a), pattern_(pattern), own_(a.own()), threads_(threads), budget_(budget) {}
+      : a_(a),
+        pattern_(pattern),
+        own_(a.own()),
+        threads_(threads),
+        budget_(budget),
+        reached_(a.n) {}
 
   Result<Array<int32_t>> Find() {
     const int64_t n_own = own_.size();
@@ -37,11 +42,15 @@ class Leaders {
       for (int64_t k = begin; k < end; ++k)
         hash[Z(k)] = HashArray(PatternView(pattern_).column(k), 0);
     });
-    Numbering reached(a_.n);
-    reached.Insert(pattern_.row_idx);
-    reached.Close();
-    const Halo halo(a_.comm, a_.begin, pattern_.col_ptr, reached.global());
+    reached_.Insert(pattern_.row_idx);
+    reached_.Close();
+    const Halo halo(a_.comm, a_.begin, pattern_.col_ptr, reached_.global());
     const Array<uint64_t> hash_of = halo.Items<uint64_t>(hash);
+    Array<int32_t> lengths(Z(n_own));
+    for (int64_t k = 0; k < n_own; ++k) {
+      lengths[Z(k)] = static_cast<int32_t>(std::ssize(CscView(a_.columns).column(k)));
+    }
+    length_of_ = halo.Items<int32_t>(lengths);
     // Candidates are tried in ascending order; those of other ranks when their J is here.
     Array<int32_t> leader(Z(n_own));
     Array<int32_t> tried(Z(n_own));  // place in J that is tried next
@@ -52,7 +61,7 @@ class Leaders {
       Numbering asked(a_.n);
       Array<int32_t> waiting;
       for (const int32_t k : open) {
-        if (Advance(k, hash, hash_of, reached, tried, leader)) continue;
+        if (Advance(k, hash, hash_of, tried, leader)) continue;
         asked.Insert(PatternView(pattern_).column(k)[Z(tried[Z(k)])]);
         waiting.push_back(k);
       }
@@ -76,17 +85,20 @@ class Leaders {
     }
   }
 
+  // Entries of a column of A that a leader's J names, once Find has succeeded.
+  int64_t LengthOf(int32_t j) const { return length_of_[Z(reached_.Local(j))]; }
+
  private:
   // True: leader[k] is found. False: column tried[k] of J, of another rank, must be seen.
   bool Advance(int32_t k, const Array<uint64_t>& hash, const Array<uint64_t>& hash_of,
-               const Numbering& reached, Array<int32_t>& tried, Array<int32_t>& leader) const {
+               Array<int32_t>& tried, Array<int32_t>& leader) const {
     const auto j = PatternView(pattern_).column(k);
     const auto self = static_cast<int32_t>(own_.begin + k);
     for (int32_t& at = tried[Z(k)]; Z(at) < j.size() && j[Z(at)] < self; ++at) {
       const int32_t candidate = j[Z(at)];
       const bool here = candidate >= own_.begin;
       const uint64_t other =
-          here ? hash[Z(candidate - own_.begin)] : hash_of[Z(reached.Local(candidate))];
+          here ? hash[Z(candidate - own_.begin)] : hash_of[Z(reached_.Local(candidate))];
       if (other != hash[Z(k)]) continue;
       if (!here) return false;
       if (std::ranges::equal(j, PatternView(pattern_).column(candidate - own_.begin))) {
@@ -103,6 +115,8 @@ class Leaders {
   const IndexRange own_;
   const int threads_;
   HaloBudget& budget_;
+  Numbering reached_;         // by the pattern of the columns here
+  Array<int32_t> length_of_;  // of these columns of A
 };
 
 struct Membership {
@@ -145,6 +159,7 @@ SpreadGroups GroupsOfLeaders(const SpreadMatrix& a, const Pattern& pattern,
 // of either, and a group (rank_bytes.h).
 SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, std::vector<double> work) {
   const int ranks = RanksOf(comm);
+  const size_t me = Z(RankOf(comm));
   double sums[2] = {0, 0};  // of work and entries, over all ranks
   const auto entries = [&](int64_t g) {
     return static_cast<double>(std::ssize(groups.group(g)) * std::ssize(groups.columns(g)));
@@ -163,11 +178,15 @@ SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, std::vector<doub
   Must(MPI_Exscan(&own, &before, 1, MPI_DOUBLE, MPI_SUM, comm));
   if (RankOf(comm) == 0) before = 0;
   std::vector<Array<int32_t>> to(Z(ranks));
-  size_t least = 0;  // ascending whatever rounding does
+  size_t least = 0;             // ascending whatever rounding does
+  int64_t stay = 0, leave = 0;  // groups [stay, leave) stay here
   for (int64_t g = 0; g < groups.size(); ++g) {
     const double middle = before + work[Z(g)] / 2;
     before += work[Z(g)];
     least = std::clamp(static_cast<size_t>(middle / total * ranks), least, Z(ranks - 1));
+    if (least < me) stay = g + 1;
+    if (least <= me) leave = g + 1;
+    if (least == me) continue;
     const auto members = groups.group(g), columns = groups.columns(g);
     Array<int32_t>& stream = to[least];
     stream.push_back(static_cast<int32_t>(members.size()));
@@ -178,7 +197,20 @@ SpreadGroups Balance(MPI_Comm comm, const SpreadGroups& groups, std::vector<doub
   SpreadGroups moved;
   moved.member_ptr.push_back(0);
   moved.j_ptr.push_back(0);
-  for (const Array<int32_t>& stream : Exchange(comm, std::move(to))) {
+  const auto append = [](const auto& from, const Array<int64_t>& ptr, int64_t first, int64_t end,
+                         auto& list, Array<int64_t>& list_ptr) {
+    const int64_t shift = std::ssize(list) - ptr[Z(first)];
+    list.insert(list.end(), from.begin() + ptr[Z(first)], from.begin() + ptr[Z(end)]);
+    for (int64_t g = first; g < end; ++g) list_ptr.push_back(ptr[Z(g) + 1] + shift);
+  };
+  const std::vector<Array<int32_t>> streams = Exchange(comm, std::move(to));
+  for (size_t r = 0; r < streams.size(); ++r) {
+    if (r == me) {
+      append(groups.members, groups.member_ptr, stay, leave, moved.members, moved.member_ptr);
+      append(groups.j, groups.j_ptr, stay, leave, moved.j, moved.j_ptr);
+      continue;
+    }
+    const Array<int32_t>& stream = streams[r];
     moved.j.reserve(moved.j.size() + stream.size());
     for (auto at = stream.begin(); at != stream.end();) {
       const int32_t members = *at++, columns = *at++;
@@ -272,26 +304,17 @@ Status HaloBudget::Take(MPI_Comm comm, const Halo& halo, int64_t entry_bytes) {
 Result<SpreadGroups> GroupColumns(const SpreadMatrix& a, const Pattern& pattern,
                                   const StaticSpaiOptions& options, int threads,
                                   HaloBudget& budget) {
-  Result<Array<int32_t>> leader = Leaders(a, pattern, threads, budget).Find();
+  Leaders leaders(a, pattern, threads, budget);
+  const Result<Array<int32_t>> leader = leaders.Find();
   if (!leader.ok()) return leader.status();
   const SpreadGroups groups = GroupsOfLeaders(a, pattern, *leader);
   // Predicted as if no two columns of J had a row in common: all that is known before they are
   // here.
-  Numbering reached(a.n);
-  reached.Insert(groups.j);
-  reached.Close();
-  const Halo lengths(a.comm, a.begin, a.columns.col_ptr, reached.global());
-  const IndexRange own = a.own();
   std::vector<double> work;
   for (int64_t g = 0; g < groups.size(); ++g) {
     const auto columns = groups.columns(g);
     LocalCounts counts;
-    for (const int32_t j : columns) {
-      const bool here = j >= own.begin && j < own.end;
-      const auto at = here ? Z(j - own.begin) : Z(reached.Local(j));
-      const Array<int64_t>& ptr = here ? a.columns.col_ptr : lengths.ptr();
-      counts.entries += ptr[at + 1] - ptr[at];
-    }
+    for (const int32_t j : columns) counts.entries += leaders.LengthOf(j);
     counts.n1 = counts.rows = counts.gram_pairs = counts.entries;
     work.push_back(
         PredictNs(options.local_solver, counts, std::ssize(columns), std::ssize(groups.group(g))));

@@ -56,6 +56,21 @@ Status SpreadInput::Begin(std::span<const int64_t> pointers) {
   });
 }
 
+Status SpreadInput::Begin(const SpreadMatrix& like) {
+  Status status = Locally(comm_, kInput, [&]() -> Status {
+    if (layout_ == Layout::kCsc) {
+      block_ = like.columns;
+    } else {
+      block_ = OwnRows(like.rows.get());
+      std::swap(block_.n_rows, block_.n_cols);
+    }
+    return {};
+  });
+  if (!status.ok()) return status;
+  entries_ = BeginsOf(comm_, block_.nnz());
+  return {};
+}
+
 template <class T>
 void SpreadInput::Take(int64_t first, int64_t count, std::span<const T> from, Array<T>& to) {
   const auto ranks = entries_.size() - 1, own = Z(RankOf(comm_));

@@ -24,6 +24,9 @@ class SpreadInput {
   // each part. `pointers`: n + 1, on rank 0; empty elsewhere. Errors, the same on all ranks:
   // INVALID_ARGUMENT/BAD_POINTERS with the index; RESOURCE_EXHAUSTED/OUT_OF_MEMORY.
   Status Begin(std::span<const int64_t> pointers);
+  // The same for values alone, on the pattern of a matrix with as many entries, divided as that is.
+  // Errors: OUT_OF_MEMORY.
+  Status Begin(const SpreadMatrix& like);
 
   // Entries [first, first + count) come from rank 0, in any order of arrays and pieces, each once.
   // The spans are empty elsewhere.

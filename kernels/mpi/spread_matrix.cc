@@ -94,63 +94,57 @@ IndexRange SpreadMatrix::own() const {
   return {begin[rank], begin[rank + 1]};
 }
 
-namespace {
+RowArrays::RowArrays(IndexRange own) : range_(own) {
+  for (Entries* of : {&own_, &other_}) of->ptr.assign(At(own.size()) + 1, 0);
+}
 
-// The entries of an MPIAIJ as PETSc reads them: of own columns, which are numbered from the first
-// own one, and of others' columns. Kept as long as the matrix.
-struct RowArrays {
-  Array<PetscInt> own_ptr, own_columns, other_ptr, other_columns;
-  Array<PetscScalar> own_values, other_values;
-};
+void RowArrays::Open() {
+  for (Entries* of : {&own_, &other_}) {
+    for (size_t i = 1; i < of->ptr.size(); ++i) of->ptr[i] += of->ptr[i - 1];
+    of->next.assign(of->ptr.begin(), of->ptr.end() - 1);
+    of->columns.resize(At(of->ptr.back()));
+    of->values.resize(of->columns.size());
+  }
+}
 
-PetscErrorCode FreeRowArrays(void* arrays) {
+PetscErrorCode RowArrays::Free(void* arrays) {
   delete static_cast<RowArrays*>(arrays);
   return static_cast<PetscErrorCode>(0);
 }
 
-}  // namespace
-
-// MatCreateMPIAIJWithArrays would insert row by row.
-MatOwner MakeRows(MPI_Comm comm, const CscView& rows) {
-  static_assert(std::is_same_v<PetscInt, int32_t>,
-                "a PETSc with 64-bit indices needs other arrays");
-  const int64_t count = rows.n_cols, first = SumBefore(comm, count), n = rows.n_rows;
-  auto* const arrays = new RowArrays;
-  const auto is_own = [&](int32_t j) { return j >= first && j < first + count; };
-  size_t own = 0;
-  for (const int32_t j : rows.row_idx) own += is_own(j) ? 1 : 0;
-  arrays->own_columns.reserve(own);
-  arrays->own_values.reserve(own);
-  arrays->other_columns.reserve(rows.row_idx.size() - own);
-  arrays->other_values.reserve(rows.row_idx.size() - own);
-  arrays->own_ptr.push_back(0);
-  arrays->other_ptr.push_back(0);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto columns = rows.column(i);
-    const auto values = rows.column_values(i);
-    for (size_t p = 0; p < columns.size(); ++p) {
-      const bool mine = is_own(columns[p]);
-      (mine ? arrays->own_columns : arrays->other_columns)
-          .push_back(columns[p] - (mine ? static_cast<PetscInt>(first) : 0));
-      (mine ? arrays->own_values : arrays->other_values).push_back(values[p]);
-    }
-    arrays->own_ptr.push_back(static_cast<PetscInt>(arrays->own_columns.size()));
-    arrays->other_ptr.push_back(static_cast<PetscInt>(arrays->other_columns.size()));
-  }
+// MatCreateMPIAIJWithArrays would insert row by row. These arrays are kept as long as the matrix.
+MatOwner RowArrays::Make(MPI_Comm comm, int64_t n) && {
+  auto* const kept = new RowArrays(std::move(*this));
+  for (Entries* of : {&kept->own_, &kept->other_}) of->next = {};
+  const auto count = static_cast<PetscInt>(kept->range_.size());
   Mat made = nullptr;
   Must(MatCreateMPIAIJWithSplitArrays(
-      comm, static_cast<PetscInt>(count), static_cast<PetscInt>(count), static_cast<PetscInt>(n),
-      static_cast<PetscInt>(n), arrays->own_ptr.data(), arrays->own_columns.data(),
-      arrays->own_values.data(), arrays->other_ptr.data(), arrays->other_columns.data(),
-      arrays->other_values.data(), &made));
+      comm, count, count, static_cast<PetscInt>(n), static_cast<PetscInt>(n), kept->own_.ptr.data(),
+      kept->own_.columns.data(), kept->own_.values.data(), kept->other_.ptr.data(),
+      kept->other_.columns.data(), kept->other_.values.data(), &made));
   PetscContainer keeper = nullptr;
   Must(PetscContainerCreate(comm, &keeper));
-  Must(PetscContainerSetPointer(keeper, arrays));
-  Must(PetscContainerSetUserDestroy(keeper, FreeRowArrays));
+  Must(PetscContainerSetPointer(keeper, kept));
+  Must(PetscContainerSetUserDestroy(keeper, Free));
   Must(PetscObjectCompose(reinterpret_cast<PetscObject>(made), "spaid_rows",
                           reinterpret_cast<PetscObject>(keeper)));
   Must(PetscContainerDestroy(&keeper));
   return MatOwner(made);
+}
+
+MatOwner MakeRows(MPI_Comm comm, const CscView& rows) {
+  const int64_t first = SumBefore(comm, rows.n_cols);
+  RowArrays arrays({first, first + rows.n_cols});
+  for (int64_t i = 0; i < rows.n_cols; ++i) {
+    for (const int32_t j : rows.column(i)) arrays.Count(i, j);
+  }
+  arrays.Open();
+  for (int64_t i = 0; i < rows.n_cols; ++i) {
+    const auto columns = rows.column(i);
+    const auto values = rows.column_values(i);
+    for (size_t p = 0; p < columns.size(); ++p) arrays.Add(i, columns[p], values[p]);
+  }
+  return std::move(arrays).Make(comm, rows.n_rows);
 }
 
 Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,

@@ -60,8 +60,45 @@ IndexRange ShareOf(int64_t n, int rank, int ranks);
 // The rows that this rank owns, as columns of the transpose.
 CscMatrix OwnRows(Mat of);
 
-// An MPIAIJ of the rows that each rank has, canonical and read by columns: rows.n_rows is n.
-// Square, with its columns owned as its rows are. For this room.
+// The entries of an MPIAIJ on one rank, as PETSc reads them: of own columns, which are numbered
+// from the first own one, and of others' columns. Each entry is counted, then added, those of a row
+// by ascending columns. For this room.
+//
+//   RowArrays arrays(own);  ... arrays.Count(row, column) ...  arrays.Open();
+//   ... arrays.Add(row, column, value) ...  m = std::move(arrays).Make(comm, n);
+class RowArrays {
+ public:
+  // `own`: rows, and columns, of this rank.
+  explicit RowArrays(IndexRange own);
+
+  // `row`: counted from the first own one.
+  void Count(int64_t row, int32_t column) { ++(IsOwn(column) ? own_ : other_).ptr[At(row) + 1]; }
+  void Open();
+  void Add(int64_t row, int32_t column, double value) {
+    const bool mine = IsOwn(column);
+    Entries& to = mine ? own_ : other_;
+    const auto at = static_cast<size_t>(to.next[At(row)]++);
+    to.columns[at] = mine ? column - static_cast<PetscInt>(range_.begin) : column;
+    to.values[at] = value;
+  }
+  // Collective. Square, with its columns owned as its rows are.
+  MatOwner Make(MPI_Comm comm, int64_t n) &&;
+
+ private:
+  struct Entries {
+    Array<PetscInt> ptr, next, columns;
+    Array<PetscScalar> values;
+  };
+  static size_t At(int64_t row) { return static_cast<size_t>(row); }
+  bool IsOwn(int32_t column) const { return column >= range_.begin && column < range_.end; }
+  static PetscErrorCode Free(void* arrays);
+
+  IndexRange range_;
+  Entries own_, other_;
+};
+
+// An MPIAIJ of the rows that each rank has, canonical and read by columns: rows.n_rows is n. For
+// this room.
 MatOwner MakeRows(MPI_Comm comm, const CscView& rows);
 
 }  // namespace spaid::kernels::mpi

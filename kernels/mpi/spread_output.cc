@@ -41,21 +41,24 @@ void Send(MPI_Comm comm, const Array<int64_t>& begin, std::span<const T> own, in
 
 }  // namespace
 
-SpreadOutput::SpreadOutput(MPI_Comm comm, CscMatrix own)
-    : comm_(comm), own_(std::move(own)), begin_(BeginsOf(comm, own_.nnz())) {
+SpreadOutput::SpreadOutput(MPI_Comm comm, std::shared_ptr<const CscMatrix> own, bool made_for)
+    : comm_(comm), own_(std::move(own)), begin_(BeginsOf(comm, own_->nnz())) {
   const bool last = RankOf(comm) == RanksOf(comm) - 1;
-  pointer_ = BeginsOf(comm, own_.n_cols + (last ? 1 : 0));
-  for (int64_t& p : own_.col_ptr) p += begin_[Z(RankOf(comm))];
+  pointer_ = BeginsOf(comm, own_->n_cols + (last ? 1 : 0));
+  pointers_ = own_->col_ptr;
+  for (int64_t& p : pointers_) p += begin_[Z(RankOf(comm))];
+  bytes_ =
+      static_cast<int64_t>(pointers_.size() * sizeof(int64_t)) + (made_for ? own_->bytes() : 0);
 }
 
 void SpreadOutput::SendPointers(int64_t first, int64_t count, std::span<int64_t> to) const {
-  Send<int64_t>(comm_, pointer_, own_.col_ptr, first, count, to);
+  Send<int64_t>(comm_, pointer_, pointers_, first, count, to);
 }
 void SpreadOutput::SendIndices(int64_t first, int64_t count, std::span<int32_t> to) const {
-  Send<int32_t>(comm_, begin_, own_.row_idx, first, count, to);
+  Send<int32_t>(comm_, begin_, own_->row_idx, first, count, to);
 }
 void SpreadOutput::SendValues(int64_t first, int64_t count, std::span<double> to) const {
-  Send<double>(comm_, begin_, own_.values, first, count, to);
+  Send<double>(comm_, begin_, own_->values, first, count, to);
 }
 
 CscMatrix OwnColumns(Mat rows) {

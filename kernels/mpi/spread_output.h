@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 
 #include "kernels/base/status.h"
@@ -14,11 +15,12 @@ namespace spaid::kernels::mpi {
 // One for each rank and output. All is collective. Not thread-safe.
 class SpreadOutput {
  public:
-  // `own`: the columns (or rows) that this rank has, those of lower ranks before them.
-  SpreadOutput(MPI_Comm comm, CscMatrix own);
+  // `own`: the columns (or rows) that this rank has, those of lower ranks before them. `made_for`:
+  // for this output, else they lie there anyway.
+  SpreadOutput(MPI_Comm comm, std::shared_ptr<const CscMatrix> own, bool made_for);
 
-  int64_t nnz() const { return begin_.back(); }   // of the whole
-  int64_t bytes() const { return own_.bytes(); }  // on this rank
+  int64_t nnz() const { return begin_.back(); }  // of the whole
+  int64_t bytes() const { return bytes_; }       // on this rank
 
   // Bring elements [first, first + to.size()) to rank 0; `count`: to.size() there, on all ranks.
   // The spans are empty elsewhere.
@@ -28,9 +30,11 @@ class SpreadOutput {
 
  private:
   const MPI_Comm comm_;
-  CscMatrix own_;           // its pointers are those of the whole
-  Array<int64_t> begin_;    // rank r has entries [begin_[r], begin_[r + 1])
-  Array<int64_t> pointer_;  // and so of the pointers, of which the last rank has one more
+  const std::shared_ptr<const CscMatrix> own_;
+  Array<int64_t> begin_;     // rank r has entries [begin_[r], begin_[r + 1])
+  Array<int64_t> pointer_;   // and so of the pointers, of which the last rank has one more
+  Array<int64_t> pointers_;  // own ones, of the whole
+  int64_t bytes_ = 0;
 };
 
 // Returns the columns that this rank owns of a matrix by rows, as MPIAIJ is. Collective. Takes the

@@ -43,6 +43,34 @@ Status Reach(const SpreadMatrix& a, const Pattern& base, int power, HaloBudget& 
   return {};
 }
 
+// Column k of the whole gets row k.
+void AddDiagonal(IndexRange own, Pattern& pattern) {
+  const auto diagonal_of = [&](int64_t k) { return static_cast<int32_t>(own.begin + k); };
+  const auto place = [&](int64_t k) {
+    const auto rows = PatternView(pattern).column(k);
+    return std::ranges::lower_bound(rows, diagonal_of(k)) - rows.begin();
+  };
+  const auto has = [&](int64_t k) {
+    const auto rows = PatternView(pattern).column(k);
+    const auto at = place(k);
+    return at < std::ssize(rows) && rows[Z(at)] == diagonal_of(k);
+  };
+  int64_t missing = 0;
+  for (int64_t k = 0; k < own.size(); ++k) missing += has(k) ? 0 : 1;
+  if (missing == 0) return;
+  Pattern grown{pattern.n_rows, pattern.n_cols, {0}, {}};
+  grown.row_idx.reserve(Z(pattern.nnz() + missing));
+  for (int64_t k = 0; k < own.size(); ++k) {
+    const auto rows = PatternView(pattern).column(k);
+    const auto at = rows.begin() + place(k);
+    grown.row_idx.insert(grown.row_idx.end(), rows.begin(), at);
+    if (!has(k)) grown.row_idx.push_back(diagonal_of(k));
+    grown.row_idx.insert(grown.row_idx.end(), at, rows.end());
+    grown.col_ptr.push_back(grown.nnz());
+  }
+  pattern = std::move(grown);
+}
+
 }  // namespace
 
 Pattern Compress(const Numbering& of, std::span<const int32_t> columns,
@@ -59,9 +87,17 @@ Pattern Compress(const Numbering& of, std::span<const int32_t> columns,
   return part;
 }
 
-Result<SpreadPattern> PowerOf(const SpreadMatrix& a, const SpreadPattern& base,
+Result<SpreadPattern> PowerOf(const SpreadMatrix& a, SpreadPattern base,
                               const PatternOptions& options, const Context& context,
                               HaloBudget& budget, std::string_view what) {
+  if (options.power == 1) {
+    Status status = Locally(a.comm, what, [&]() -> Status {
+      AddDiagonal(a.own(), base);
+      return {};
+    });
+    if (!status.ok()) return status;
+    return base;
+  }
   const IndexRange own = a.own();
   Reached reached;
   if (Status status = Reach(a, base, options.power, budget, reached); !status.ok()) return status;

@@ -23,7 +23,7 @@ Pattern Compress(const Numbering& of, std::span<const int32_t> columns,
 // The columns that this rank owns of (E + |base|)^p, p = options.power. `base`: the columns that it
 // owns of a pattern of a's size. Collective. `what`: for messages. Errors, the same on all ranks:
 // those of PowerPattern, HALO_TOO_LARGE, stop statuses.
-Result<SpreadPattern> PowerOf(const SpreadMatrix& a, const SpreadPattern& base,
+Result<SpreadPattern> PowerOf(const SpreadMatrix& a, SpreadPattern base,
                               const PatternOptions& options, const Context& context,
                               HaloBudget& budget, std::string_view what);
 

@@ -47,7 +47,7 @@ kernels::Diagnosis DiagnosePattern(const kernels::PatternView& pattern, int thre
 constexpr char kPreparing[] = "the validation of the matrix";
 constexpr char kLiesOverRanks[] =
     "The matrix lies over the ranks alone: Jacobi, SPAI and FSAI are built there, CG, BiCGSTAB and "
-    "GMRES solve there; neither it nor its M is kept on rank 0 or over a restart.";
+    "GMRES solve there; rank 0 keeps neither it nor its M, and a spill folder the matrix alone.";
 
 absl::Status CheckStop(const kernels::StopToken& stop, const char* what) {
   const kernels::StopReason reason = stop.Poll();
@@ -228,15 +228,29 @@ void EngineAdapter::Describe(const PrepareOptions& options, const kernels::Value
 
 int64_t EngineAdapter::RanksBytes() const { return ranks_ ? devices_[*ranks_].memory_bytes : 0; }
 
-absl::StatusOr<std::unique_ptr<kernels::RanksInput>> EngineAdapter::BeginOverRanks(
-    std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout,
-    bool sort_and_sum) const {
-  auto input = engine_.Ranks()->BeginInput(pointers, nnz, layout, sort_and_sum);
-  if (input.status().reason() == reason::kDeviceOutOfMemory && DropKept(*ranks_) > 0) {
-    input = engine_.Ranks()->BeginInput(pointers, nnz, layout, sort_and_sum);
-  }
+template <class Begin>
+absl::StatusOr<std::unique_ptr<kernels::RanksInput>> EngineAdapter::BeginInput(
+    const Begin& begin, const GiveUp& give_up) const {
+  const auto full = [](const auto& input) {
+    return input.status().reason() == reason::kDeviceOutOfMemory;
+  };
+  auto input = begin();
+  if (full(input) && DropKept(*ranks_) > 0) input = begin();
+  while (full(input) && give_up && give_up()) input = begin();
   if (!input.ok()) return ToAbsl(input.status());
   return *std::move(input);
+}
+
+absl::StatusOr<std::unique_ptr<kernels::RanksInput>> EngineAdapter::BeginOverRanks(
+    std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout, bool sort_and_sum,
+    const GiveUp& give_up) const {
+  return BeginInput(
+      [&] { return engine_.Ranks()->BeginInput(pointers, nnz, layout, sort_and_sum); }, give_up);
+}
+
+absl::StatusOr<std::unique_ptr<kernels::RanksInput>> EngineAdapter::BeginOverRanks(
+    const kernels::OverRanks& like, kernels::Layout layout, const GiveUp& give_up) const {
+  return BeginInput([&] { return engine_.Ranks()->BeginInput(like, layout); }, give_up);
 }
 
 absl::StatusOr<std::unique_ptr<kernels::RanksOutput>> EngineAdapter::BeginOutput(
@@ -284,9 +298,13 @@ absl::StatusOr<std::shared_ptr<Matrix>> EngineAdapter::PrepareOverRanks(
   auto arrived = input.Finish({.stop = options.stop, .progress = nullptr, .threads = 0});
   if (!arrived.ok()) return ToAbsl(arrived.status());
   auto matrix = std::make_shared<Matrix>();
-  kernels::Pattern& stand_in = arrived->stand_in;
+  kernels::CscMatrix& stand_in = arrived->stand_in;
   const Digest digest = PatternDigest(stand_in.n_cols, stand_in.col_ptr, stand_in.row_idx);
-  matrix->pattern = std::make_shared<const StoredPattern>(std::move(stand_in), digest);
+  matrix->values = std::move(stand_in.values);
+  matrix->pattern = std::make_shared<const StoredPattern>(
+      kernels::Pattern{stand_in.n_rows, stand_in.n_cols, std::move(stand_in.col_ptr),
+                       std::move(stand_in.row_idx)},
+      digest);
   matrix->value_digest = ValueDigest(matrix->values);
   matrix->over = std::move(arrived->matrix);
   matrix->diagnosis = std::move(arrived->diagnosis);

@@ -90,6 +90,8 @@ using RowPlaces = std::shared_ptr<const kernels::Array<int32_t>>;
 struct KnownPattern {
   std::shared_ptr<const StoredPattern> pattern;  // null: it is still to come
   RowPlaces places = nullptr;  // where values by rows go; null: they come in order
+  // The matrix over the ranks that has it, in place of `pattern`; null: none.
+  std::shared_ptr<const kernels::OverRanks> over = nullptr;
 };
 
 // Kept of a pattern, one of the three: a plan of a spec, the order of a solve's unknowns, or the
@@ -170,10 +172,15 @@ class EngineAdapter {
 
   // Bytes of all ranks, as much of a matrix as may come to them alone; 0: there are no ranks.
   int64_t RanksBytes() const;
-  // Begins a matrix that comes to the ranks alone. Errors: RanksDevice::BeginInput's.
+  // Begins a matrix that comes to the ranks alone: by its pointers, or values on the pattern of one
+  // that lies there. Where they have no memory, drops what is kept for speed, then gives matrices
+  // up for it as long as give_up() does. Errors: RanksDevice::BeginInput's.
+  using GiveUp = std::function<bool()>;  // false: there was none
   absl::StatusOr<std::unique_ptr<kernels::RanksInput>> BeginOverRanks(
-      std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout,
-      bool sort_and_sum) const;
+      std::span<const int64_t> pointers, int64_t nnz, kernels::Layout layout, bool sort_and_sum,
+      const GiveUp& give_up) const;
+  absl::StatusOr<std::unique_ptr<kernels::RanksInput>> BeginOverRanks(
+      const kernels::OverRanks& like, kernels::Layout layout, const GiveUp& give_up) const;
   // Begins to bring A or M from the ranks, piece by piece. Blocks. Errors:
   // RanksDevice::BeginOutput's.
   absl::StatusOr<std::unique_ptr<kernels::RanksOutput>> BeginOutput(
@@ -331,6 +338,9 @@ class EngineAdapter {
       const Matrix& a, const Matrix* pattern, const kernels::Context& context,
       std::shared_ptr<const kernels::Plan>* plan, BuiltPreconditioner* built) const;
   bool OverRanks(size_t device) const;  // the engine's
+  template <class Begin>
+  absl::StatusOr<std::unique_ptr<kernels::RanksInput>> BeginInput(const Begin& begin,
+                                                                  const GiveUp& give_up) const;
   // Whether `device` (the engine's) is a GPU, or ranks, with memory for a solve by `m`, which may
   // be null.
   bool SolvesThere(size_t device, const Matrix& a, const kernels::Preconditioner* m,

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,7 +11,9 @@
 #include "kernels/engine/restore.h"
 #include "kernels/sparse/validation.h"
 #include "proto/fields.h"
+#include "server/base/ids.h"
 #include "server/base/status.h"
+#include "server/engine/adapter.h"
 #include "server/engine/convert.h"
 
 namespace spaid::server {
@@ -84,13 +87,106 @@ kernels::Diagnosis DiagnosisOf(const v1::Matrix& proto) {
   return diagnosis;
 }
 
-SpillContent EncodeMatrix(const std::string&, const void* value) {
+// How matrices come from the ranks and go there.
+struct RanksCodec {
+  const EngineAdapter* adapter;  // null: there are no ranks
+  std::function<bool(const std::string& tenant)> give_up;
+  std::mutex one_at_a_time;  // goes there: rank 0 has pointers for one alone
+};
+
+// The arrays of a matrix over the ranks, by columns, of which a piece is here at a time. Begins
+// when the first is asked for.
+class FromRanks {
+ public:
+  FromRanks(const EngineAdapter& adapter, const Matrix& matrix)
+      : adapter_(adapter), matrix_(matrix) {}
+
+  template <class T>
+  absl::Status Read(int64_t first, std::span<std::byte> piece) {
+    if (from_ == nullptr) {
+      ASSIGN_OR_RETURN(from_, adapter_.BeginOutput(*matrix_.over));
+    }
+    std::vector<T> elements(piece.size() / sizeof(T));
+    if (auto read = from_->Read(first, std::span<T>(elements)); !read.ok()) return ToAbsl(read);
+    std::memcpy(piece.data(), elements.data(), piece.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  const EngineAdapter& adapter_;
+  const Matrix& matrix_;
+  std::unique_ptr<kernels::RanksOutput> from_;
+};
+
+template <class T>
+SpillArray Bring(const std::shared_ptr<FromRanks>& from, int64_t count) {
+  return SpillArray(count * static_cast<int64_t>(sizeof(T)),
+                    [from, first = int64_t{0}](std::span<std::byte> piece) mutable {
+                      const int64_t at = first;
+                      first += static_cast<int64_t>(piece.size() / sizeof(T));
+                      return from->Read<T>(at, piece);
+                    });
+}
+
+SpillBlob BlobOverRanks(const EngineAdapter& adapter, const Matrix& matrix) {
+  const auto from = std::make_shared<FromRanks>(adapter, matrix);
+  // No two share a file: what tells contents apart for certain is not known of one on the ranks.
+  return {SpillKind::kWhole,
+          RandomId(),
+          {Bring<int64_t>(from, matrix.n() + 1), Bring<int32_t>(from, matrix.nnz()),
+           Bring<double>(from, matrix.nnz())}};
+}
+
+absl::StatusOr<SpillValue> DecodeOverRanks(const SpillRecord& record, SpillFolder& folder,
+                                           const v1::Matrix& proto, RanksCodec& ranks) {
+  if (ranks.adapter == nullptr || ranks.adapter->RanksBytes() == 0) {
+    return MatrixOverRanks("this daemon has none; start it with --devices=mpi");
+  }
+  const std::lock_guard lock(ranks.one_at_a_time);
+  ASSIGN_OR_RETURN(SpillReader reader, folder.Read(record, 0));
+  const int64_t n = proto.n(), nnz = proto.nnz();
+  const auto sizes = reader.sizes();
+  if (sizes.size() != 3 || sizes[0] != 8 * (n + 1) || sizes[1] != 4 * nnz || sizes[2] != 8 * nnz) {
+    return Lies("a matrix");
+  }
+  std::unique_ptr<kernels::RanksInput> input;
+  {
+    ASSIGN_OR_RETURN(auto pointers, Next<int64_t>(&reader, sizes[0], &folder));
+    auto begun = ranks.adapter->BeginOverRanks(
+        pointers, nnz, kernels::Layout::kCsc, /*sort_and_sum=*/false,
+        [&] { return ranks.give_up && ranks.give_up(record.tenant); });
+    if (absl::IsInvalidArgument(begun.status())) return Lies("a matrix");
+    if (!begun.ok()) return begun.status();
+    input = *std::move(begun);
+  }
+  const auto pass_on = [&]<class T>(std::vector<T> elements) {
+    return reader.Next([&](std::span<const std::byte> piece) {
+      elements.resize(piece.size() / sizeof(T));
+      std::memcpy(elements.data(), piece.data(), piece.size());
+      folder.CountRead(static_cast<int64_t>(piece.size()));
+      return ToAbsl(input->Add(std::span<const T>(elements)));
+    });
+  };
+  RETURN_IF_ERROR(pass_on(std::vector<int32_t>()));
+  RETURN_IF_ERROR(pass_on(std::vector<double>()));
+  auto matrix = ranks.adapter->PrepareOverRanks(*input, {.label = proto.label()});
+  if (absl::IsInvalidArgument(matrix.status())) return Lies("a matrix");
+  if (!matrix.ok()) return matrix.status();
+  (*matrix)->created = TimeOf(proto.create_time());
+  const int64_t bytes = (*matrix)->bytes();
+  return SpillValue{*std::move(matrix), bytes, nullptr, 0};
+}
+
+SpillContent EncodeMatrix(const std::string&, const void* value, const EngineAdapter* adapter) {
   const auto& matrix = *static_cast<const Matrix*>(value);
-  if (matrix.over != nullptr) return {.in_memory_alone = true, .meta = {}, .blobs = {}};
   const std::shared_ptr<const Matrix> borrowed(std::shared_ptr<void>(), &matrix);
   SpillContent content;
   content.meta = ToProto(Stored<Matrix>{.handle = "", .value = borrowed}, /*findings=*/true)
                      .SerializeAsString();
+  if (matrix.over != nullptr) {
+    content.blobs.push_back(BlobOverRanks(*adapter, matrix));
+    return content;
+  }
   content.blobs.push_back(BlobOf(matrix.pattern->csc(), matrix.pattern->fingerprint()));
   if (!matrix.pattern_only) {
     content.blobs.push_back({SpillKind::kValues,
@@ -101,10 +197,15 @@ SpillContent EncodeMatrix(const std::string&, const void* value) {
 }
 
 absl::StatusOr<SpillValue> DecodeMatrix(const SpillRecord& record, SpillFolder& folder,
-                                        SpillCodec::FindPart find_part, size_t* blob) {
+                                        SpillCodec::FindPart find_part, size_t* blob,
+                                        RanksCodec& ranks) {
   v1::Matrix proto;
   auto matrix = std::make_shared<Matrix>();
   const bool parsed = proto.ParseFromString(record.meta);
+  if (parsed && record.blobs.size() == 1 && record.blobs[0].kind == SpillKind::kWhole) {
+    *blob = 0;
+    return DecodeOverRanks(record, folder, proto, ranks);
+  }
   matrix->pattern_only = proto.pattern_only();
   if (!parsed || record.blobs.size() != (matrix->pattern_only ? 1 : 2)) return Lies("a matrix");
   const auto same = [&](const void* part) {
@@ -203,7 +304,15 @@ absl::StatusOr<SpillValue> DecodePreconditioner(const SpillRecord& record, Spill
 
 }  // namespace
 
-SpillCodec MatrixCodec() { return {EncodeMatrix, DecodeMatrix}; }
+SpillCodec MatrixCodec(const EngineAdapter* adapter,
+                       std::function<bool(const std::string& tenant)> give_up) {
+  const auto ranks = std::make_shared<RanksCodec>(adapter, std::move(give_up));
+  return {[adapter](const std::string& tenant, const void* value) {
+            return EncodeMatrix(tenant, value, adapter);
+          },
+          [ranks](const SpillRecord& record, SpillFolder& folder, SpillCodec::FindPart find_part,
+                  size_t* blob) { return DecodeMatrix(record, folder, find_part, blob, *ranks); }};
+}
 SpillCodec PreconditionerCodec() { return {EncodePreconditioner, DecodePreconditioner}; }
 
 // A row that does not verify is dropped, so this is as it was written; fields of a newer daemon's

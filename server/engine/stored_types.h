@@ -103,8 +103,8 @@ struct Matrix {
   std::string label;
   WallTime created;
   std::shared_ptr<ValuesAhead> ahead;  // what has been sent ahead of `values`; null: nothing
-  // Not null: A lies over the ranks alone; `pattern` is a stand-in (kernels/mpi/ranks_device.h),
-  // and there are no values here.
+  // Not null: A lies over the ranks alone; `pattern` and `values` are a stand-in
+  // (kernels/mpi/ranks_device.h).
   std::shared_ptr<const kernels::OverRanks> over;
 
   kernels::CscView csc() const {

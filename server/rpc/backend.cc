@@ -40,7 +40,7 @@ int64_t LadderBytes(const BackendOptions& options) {
                                      : std::numeric_limits<int64_t>::max();
 }
 
-HandleStoreOptions MatrixStoreOptions(const BackendOptions& options) {
+HandleStoreOptions MatrixStoreOptions(const BackendOptions& options, SpillCodec codec) {
   return {.prefix = "matrices/",
           .what = "matrix",
           .limit_flag = "--matrix-store-bytes",
@@ -49,7 +49,7 @@ HandleStoreOptions MatrixStoreOptions(const BackendOptions& options) {
           .too_large_reason = reason::kMatrixTooLarge,
           .shares = Rules(options),
           .spill = options.spill,
-          .codec = MatrixCodec()};
+          .codec = std::move(codec)};
 }
 
 HandleStoreOptions PreconditionerStoreOptions(const BackendOptions& options) {
@@ -146,7 +146,10 @@ Backend::Backend(BackendOptions options, const kernels::Engine& engine, Authenti
                         .least_ahead_bytes = options_.least_ahead_bytes,
                         .metrics = metrics}),
       cores_(Threads(options_, adapter_)),
-      matrices_(MatrixStoreOptions(options_)),
+      matrices_(MatrixStoreOptions(options_, MatrixCodec(&adapter_,
+                                                         [this](const std::string& tenant) {
+                                                           return GiveUpOverRanks(tenant);
+                                                         }))),
       preconditioners_(PreconditionerStoreOptions(options_)),
       rhs_budget_(
           "right-hand sides and solutions (--rhs-bytes)", options_.rhs_bytes,
@@ -202,8 +205,14 @@ Backend::~Backend() = default;
 
 void Backend::FlushSpill(milliseconds limit) {
   if (spill_writer_ == nullptr || spill_writer_->Flush(limit)) return;
+  options_.spill->CutOff();  // a matrix of many ranks would take minutes more
   Log(LogLevel::kWarning, "spill_cut_off",
       {{"text", "not everything was written; raise --drain-deadline, or use a faster disk"}});
+}
+
+bool Backend::GiveUpOverRanks(const std::string& tenant) {
+  return matrices_.EvictSpilled(tenant,
+                                [](const Matrix& matrix) { return matrix.over != nullptr; });
 }
 
 absl::Status Backend::Run(Pool pool, const std::string& tenant, std::function<void()> task,

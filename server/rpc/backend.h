@@ -156,6 +156,10 @@ class Backend {
   // Writes to the spill folder what the stores have and it has not, for `limit` at most.
   void FlushSpill(std::chrono::milliseconds limit);
 
+  // Gives up the matrix over the ranks that was used longest ago, of those in the spill folder that
+  // nobody uses, this tenant's before others'. False: there is none.
+  bool GiveUpOverRanks(const std::string& tenant);
+
   // Updates the gauges of the metrics; called for every scrape.
   void SetGauges();
 

@@ -130,15 +130,18 @@ absl::StatusOr<FoundOfMatrix> FindOfMatrix(Backend* backend, const std::string& 
     if (other.value == nullptr) {
       ASSIGN_OR_RETURN(other, backend->matrices().Load(tenant, header.same_pattern_as()));
     }
-    found.pattern.pattern = other.value->pattern;
-    if (const StoredPattern& of = *found.pattern.pattern;
-        of.n() != header.n() || of.nnz() != header.nnz()) {
+    if (const Matrix& of = *other.value; of.n() != header.n() || of.nnz() != header.nnz()) {
       return MakeError(absl::StatusCode::kInvalidArgument, reason::kPatternSizeMismatch,
                        absl::StrCat("the header says n = ", header.n(), ", nnz = ", header.nnz(),
                                     ", and the matrix of same_pattern_as has n = ", of.n(),
                                     ", nnz = ", of.nnz(),
                                     "; name a matrix with this very pattern, or none"))
           .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".same_pattern_as"));
+    }
+    if (other.value->over != nullptr) {
+      found.pattern.over = other.value->over;
+    } else {
+      found.pattern.pattern = other.value->pattern;
     }
   } else if (!claim.pattern_key().empty()) {
     const std::function<bool(const StoredPattern&)> same = [&](const StoredPattern& stored) {
@@ -189,10 +192,7 @@ absl::Status MatrixInput::Check(const Backend& backend, const v1::MatrixHeader& 
                                 std::string_view field) {
   const int64_t store = backend.options().matrix_store_bytes;
   if (header.n() > 0 && header.nnz() >= 0 && GoesOverRanks(backend, header)) {
-    RETURN_IF_ERROR(CheckMatrixHeader(header, field, backend.adapter().RanksBytes()));
-    if (header.same_pattern_as().empty()) return absl::OkStatus();
-    return MatrixOverRanks("its pattern is not shared with another matrix; send all of it")
-        .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".same_pattern_as"));
+    return CheckMatrixHeader(header, field, backend.adapter().RanksBytes());
   }
   RETURN_IF_ERROR(
       CheckMatrixHeader(header, field, std::min(backend.options().max_matrix_bytes, store)));
@@ -219,6 +219,12 @@ absl::StatusOr<std::shared_ptr<MatrixInput>> MatrixInput::Begin(
     const v1::MatrixHeader& header, std::string_view field, KnownPattern known) {
   RETURN_IF_ERROR(Check(*backend, header, field));
   const bool over_ranks = GoesOverRanks(*backend, header);
+  if (over_ranks ? known.pattern != nullptr : known.over != nullptr) {
+    return MatrixOverRanks(over_ranks ? "the one of same_pattern_as does not; send all of it"
+                                      : "this one does not; send all of it",
+                           over_ranks ? "matrix" : "matrix of same_pattern_as")
+        .Field(absl::StrCat(absl::string_view(field.data(), field.size()), ".same_pattern_as"));
+  }
   const int64_t bytes = over_ranks      ? SpreadReceiver::Bytes(header)
                         : known.pattern ? 8 * header.nnz()
                                         : PromisedBytes(header);
@@ -237,7 +243,9 @@ MatrixInput::MatrixInput(Backend* backend, std::string tenant, std::string affin
       field_(field),
       reservation_(std::move(reservation)),
       spread_(GoesOverRanks(*backend, header_)
-                  ? std::make_unique<SpreadReceiver>(backend->adapter(), header_)
+                  ? std::make_unique<SpreadReceiver>(
+                        backend->adapter(), header_, std::exchange(known.over, nullptr),
+                        [backend, tenant = tenant_] { return backend->GiveUpOverRanks(tenant); })
                   : nullptr),
       receiver_(header_, std::move(known)),
       pattern_was_here_(receiver_.known().pattern != nullptr),
@@ -351,10 +359,14 @@ absl::StatusOr<Stored<Matrix>> MatrixInput::Store(kernels::StopToken stop) {
                      spread_->Finish(Options({}, std::move(stop))));
     const int64_t own_bytes = there->bytes();
     // As it came: rank 0 knows no other form. Nobody asks by that of entries that had to be sorted.
-    const ArrayDigests came = spread_->digests();
+    ArrayDigests came = spread_->digests();
     const bool by_rows = header_.layout() == v1::LAYOUT_CSR;
+    const std::string& promised =
+        by_rows ? header_.sent_digest().pattern() : header_.digest().pattern();
+    if (!came.pattern && !promised.empty()) came.pattern = DigestOf(promised);
     const std::string key =
-        KeyUnder(Matrix::ContentKey(*came.pattern, came.values, by_rows), affinity_);
+        came.pattern ? KeyUnder(Matrix::ContentKey(*came.pattern, came.values, by_rows), affinity_)
+                     : "";
     const auto same = [this, &mine = *there](const Matrix& stored) {
       return backend_->adapter().SameOverRanks(mine, stored);
     };

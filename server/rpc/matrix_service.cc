@@ -83,14 +83,19 @@ class UploadStream final : public BidiStream<v1::UploadMatrixRequest, v1::Upload
     return status;
   }
   absl::Status TookPieces() override { return TurnLocked(); }
+  std::function<absl::Status()> BeginPassingOn() override {
+    if (!input_->over_ranks() || !input_->turns()) return nullptr;
+    busy_ = true;
+    return [this] { return input_->Turn(stop_.token()); };
+  }
+  void EndPassingOn() override {
+    busy_ = false;
+    if (ended_locked()) input_.reset();
+  }
 
   absl::Status TakeSegment(const v1::ArraySegment& segment) {
     if (input_ == nullptr) {
       return UnexpectedMessage("a segment before the header (or before `need`)");
-    }
-    if (input_ != nullptr && input_->over_ranks()) {
-      return MatrixOverRanks("it does not come by shared memory; send its arrays in chunks")
-          .Field("segment");
     }
     ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
                      backend_->segments().Read(tenant_, segment, header_.value_type()));

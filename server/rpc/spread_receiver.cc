@@ -1,6 +1,7 @@
 #include "server/rpc/spread_receiver.h"
 
 #include <span>
+#include <utility>
 
 #include "server/base/status.h"
 #include "server/engine/convert.h"
@@ -13,13 +14,17 @@ constexpr int64_t kPieceBytes = 1 << 20;
 
 }  // namespace
 
-SpreadReceiver::SpreadReceiver(const EngineAdapter& adapter, const v1::MatrixHeader& header)
+SpreadReceiver::SpreadReceiver(const EngineAdapter& adapter, const v1::MatrixHeader& header,
+                               std::shared_ptr<const kernels::OverRanks> like,
+                               EngineAdapter::GiveUp give_up)
     : adapter_(adapter),
+      like_(std::move(like)),
+      give_up_(std::move(give_up)),
       nnz_(header.nnz()),
       layout_(header.layout() == v1::LAYOUT_CSR ? kernels::Layout::kCsr : kernels::Layout::kCsc),
       sort_and_sum_(header.sort_and_sum()),
-      pointers_(v1::ARRAY_KIND_POINTERS, header.n() + 1),
-      indices_(v1::ARRAY_KIND_INDICES, header.nnz()),
+      pointers_(v1::ARRAY_KIND_POINTERS, like_ != nullptr ? 0 : header.n() + 1),
+      indices_(v1::ARRAY_KIND_INDICES, like_ != nullptr ? 0 : header.nnz()),
       values_(v1::ARRAY_KIND_VALUES, header.nnz(), header.value_type() == v1::VALUE_TYPE_FLOAT32),
       pattern_digest_(PatternDigester(header.n(), header.nnz())) {
   indices_.Pass();
@@ -65,10 +70,14 @@ bool SpreadReceiver::full(int64_t with_bytes) const {
 absl::Status SpreadReceiver::Flush() {
   if (input_ == nullptr) {
     if (!pointers_.complete()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(input_,
-                     adapter_.BeginOverRanks(pointers_.so_far(), nnz_, layout_, sort_and_sum_));
-    pattern_digest_.Update(pointers_.so_far());
-    pointers_.Drop();
+    if (like_ != nullptr) {
+      ASSIGN_OR_RETURN(input_, adapter_.BeginOverRanks(*like_, layout_, give_up_));
+    } else {
+      ASSIGN_OR_RETURN(input_, adapter_.BeginOverRanks(pointers_.so_far(), nnz_, layout_,
+                                                       sort_and_sum_, give_up_));
+      pattern_digest_.Update(pointers_.so_far());
+      pointers_.Drop();
+    }
   }
   if (!new_indices_.empty()) {
     if (kernels::Status sent = input_->Add(std::span<const int32_t>(new_indices_)); !sent.ok()) {

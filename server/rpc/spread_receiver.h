@@ -19,8 +19,10 @@ namespace spaid::server {
 // Thread-compatible: its stream's mutex guards it until Flush or Finish, which run alone and block.
 class SpreadReceiver {
  public:
-  // `header` was checked by CheckMatrixHeader; it is no pattern-only one.
-  SpreadReceiver(const EngineAdapter& adapter, const v1::MatrixHeader& header);
+  // `header` was checked by CheckMatrixHeader; it is no pattern-only one. `like`: a matrix over the
+  // ranks whose pattern it has, so that values alone come; null: all comes.
+  SpreadReceiver(const EngineAdapter& adapter, const v1::MatrixHeader& header,
+                 std::shared_ptr<const kernels::OverRanks> like, EngineAdapter::GiveUp give_up);
 
   // Host bytes that it takes beside a piece of a mebibyte or two.
   static int64_t Bytes(const v1::MatrixHeader& header);
@@ -33,8 +35,12 @@ class SpreadReceiver {
   // Passes on what has come. Errors: EngineAdapter::BeginOverRanks', the ranks'.
   absl::Status Flush();
   absl::Status CheckComplete() const;
-  // XXH3 of what has been passed on, as it came: once Finish has succeeded, of all.
-  ArrayDigests digests() const { return {pattern_digest_.Finish(), value_digest_.Finish()}; }
+  // XXH3 of what has been passed on, as it came: once Finish has succeeded, of all. None of a
+  // pattern that did not come.
+  ArrayDigests digests() const {
+    if (like_ != nullptr) return {std::nullopt, value_digest_.Finish()};
+    return {pattern_digest_.Finish(), value_digest_.Finish()};
+  }
   v1::UploadNeed Need() const;
   int64_t bytes_up() const { return bytes_up_; }
   // Flushes, and makes the matrix. Errors: Flush's, EngineAdapter::PrepareOverRanks'.
@@ -42,6 +48,8 @@ class SpreadReceiver {
 
  private:
   const EngineAdapter& adapter_;
+  const std::shared_ptr<const kernels::OverRanks> like_;
+  const EngineAdapter::GiveUp give_up_;
   const int64_t nnz_;
   const kernels::Layout layout_;
   const bool sort_and_sum_;

@@ -535,6 +535,12 @@ class BidiStream : public OutStream<Response> {
     return absl::OkStatus();
   }
 
+  // Returns what has to be done with the pieces that Feed has brought before it brings the next
+  // one, the mutex not held, while the end of the call leaves the input alone; null: nothing. Its
+  // error ends the call. EndPassingOn follows.
+  virtual std::function<absl::Status()> BeginPassingOn() { return nullptr; }
+  virtual void EndPassingOn() {}
+
   // Gives what `reader` reads to TakePiece, then asks for the next message; until then there is no
   // read in flight. `reader` has `absl::StatusOr<bool> Next(ChunkView*)`, false at its end. Runs on
   // an executor, the mutex not held. The end of the call, which is looked for at each piece, waits
@@ -544,17 +550,27 @@ class BidiStream : public OutStream<Response> {
     for (bool more = true; more;) {
       ChunkView piece;
       const absl::StatusOr<bool> read = reader.Next(&piece);
+      std::function<absl::Status()> aside;
+      {
+        typename Base::Section section(this);
+        if (this->ended_locked()) return this->PumpLocked();
+        more = false;
+        this->GuardLocked([&] {
+          absl::Status status = read.status();
+          if (status.ok()) status = *read ? TakePiece(piece) : TookPieces();
+          this->TookPieceLocked();
+          if (!status.ok()) return this->EndLocked(std::move(status));
+          more = *read;
+          if (more) aside = BeginPassingOn();
+        });
+        if (!more) this->PumpLocked();
+      }
+      if (!aside) continue;
+      absl::Status status = aside();
       typename Base::Section section(this);
+      EndPassingOn();
+      if (!status.ok() && !this->ended_locked()) this->EndLocked(std::move(status));
       if (this->ended_locked()) return this->PumpLocked();
-      more = false;
-      this->GuardLocked([&] {
-        absl::Status status = read.status();
-        if (status.ok()) status = *read ? TakePiece(piece) : TookPieces();
-        this->TookPieceLocked();
-        if (!status.ok()) return this->EndLocked(std::move(status));
-        more = *read;
-      });
-      if (!more) this->PumpLocked();
     }
   }
 

@@ -247,13 +247,21 @@ class WorkStream : public BidiStream<Request, Response> {
     return status;
   }
 
+  std::function<absl::Status()> BeginPassingOn() final {
+    if (input_ == nullptr || !input_->over_ranks() || !input_->turns()) return nullptr;
+    busy_ = true;
+    return [this] { return input_->Turn(stop()); };
+  }
+  void EndPassingOn() final {
+    busy_ = false;
+    if (!this->ended_locked()) return;
+    input_.reset();
+    ReleaseHandles();
+  }
+
   absl::Status Segment(const v1::ArraySegment& segment) {
     if (!got_header_) return UnexpectedMessage("a segment before the header");
     if (begun_) return UnexpectedMessage("a segment after the last array was complete");
-    if (input_ != nullptr && input_->over_ranks()) {
-      return MatrixOverRanks("it does not come by shared memory; send its arrays in chunks")
-          .Field("segment");
-    }
     ASSIGN_OR_RETURN(std::shared_ptr<SegmentReader> reader,
                      backend_->segments().Read(tenant_, segment, value_type_));
     backend_->metrics().SegmentBytes("read", segment.bytes());

@@ -71,6 +71,7 @@ absl::StatusOr<HandleTable::Item> HandleTable::LoadRecord(const SpillRecordPtr& 
   const auto tenant_keys = Reservation::Shared::TenantKeys(tenant, record->keys);
   const std::lock_guard lock(shared_->mutex);
   if (absl::IsDataLoss(read.status())) return shared_->NotFound(tenant, record->handle);
+  if (absl::IsFailedPrecondition(read.status())) return read.status();
   if (!read.ok()) {
     return MakeError(absl::StatusCode::kResourceExhausted, reason::kStoreFull,
                      absl::StrCat("'", record->handle, "' cannot be read back now: ",
@@ -195,6 +196,25 @@ absl::Status HandleTable::SpillNow(const std::string& tenant, const std::string&
     found->second->spilled = spill.Find(tenant, handle) != nullptr;
   }
   return written;
+}
+
+bool HandleTable::EvictSpilled(const std::string& tenant, const Same& which) {
+  Reservation::Shared::Dropped dropped;
+  const std::lock_guard lock(shared_->mutex);
+  shared_->Sweep();
+  auto victim = shared_->entries.end();
+  const auto before = [&](Reservation::Shared::Iterator a, Reservation::Shared::Iterator b) {
+    return std::pair(a->tenant != tenant, a->used) < std::pair(b->tenant != tenant, b->used);
+  };
+  for (const auto& [account, idle] : shared_->idle) {
+    for (const auto& [used, it] : idle.order) {
+      if (!it->spilled || !which(it->value.get())) continue;
+      if (victim == shared_->entries.end() || before(it, victim)) victim = it;
+    }
+  }
+  if (victim == shared_->entries.end()) return false;
+  shared_->Evict(victim, &dropped);
+  return true;
 }
 
 }  // namespace spaid::server

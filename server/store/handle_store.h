@@ -186,6 +186,12 @@ class HandleStore {
   absl::Status SpillNow(const std::string& tenant, const std::string& handle) {
     return table_.SpillNow(tenant, handle);
   }
+  // Evicts the value that was used longest ago, of those that nobody uses, that the folder has, and
+  // of which which(value) is true: of this tenant's where it has one, else of others'. False: there
+  // is none. `which` runs under the lock.
+  bool EvictSpilled(const std::string& tenant, const Same& which) {
+    return table_.EvictSpilled(tenant, Untyped(which));
+  }
 
  private:
   static HandleTable::Same Untyped(const Same& same) {

@@ -135,6 +135,7 @@ class HandleTable {
   bool Spilled(const std::string& tenant, const std::string& key, bool part) const;
   bool SpillOne();
   absl::Status SpillNow(const std::string& tenant, const std::string& handle);
+  bool EvictSpilled(const std::string& tenant, const Same& which);
 
  private:
   absl::StatusOr<Item> LoadRecord(const SpillRecordPtr& record);

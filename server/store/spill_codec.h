@@ -36,7 +36,7 @@ struct SpillCodec {
 
   std::function<SpillContent(const std::string& tenant, const void* value)> encode;
   // Reads `record`. Errors: DATA_LOSS, `*blob` is the file that does not verify;
-  // RESOURCE_EXHAUSTED.
+  // FAILED_PRECONDITION, this daemon never reads it; RESOURCE_EXHAUSTED.
   std::function<absl::StatusOr<SpillValue>(const SpillRecord& record, SpillFolder& folder,
                                            FindPart find_part, size_t* blob)>
       decode;

@@ -82,13 +82,22 @@ bool ReadAll(int fd, std::array<iovec, 2> pieces) {
   return true;
 }
 
-absl::Status WriteArray(int fd, uint64_t seed, size_t number, std::span<const std::byte> array,
+absl::Status WriteArray(int fd, uint64_t seed, size_t number, const SpillArray& array,
                         const SpillStep& step) {
-  for (size_t block = 0; !array.empty(); ++block) {
-    const auto piece = array.first(std::min(kBlock, array.size()));
-    array = array.subspan(piece.size());
-    uint64_t sum = Checksum(piece.data(), piece.size(), SeedOf(seed, number, block));
+  std::vector<std::byte> brought;
+  const auto size = static_cast<size_t>(array.size);
+  for (size_t first = 0, block = 0; first < size; first += kBlock, ++block) {
     if (const int why = step ? step("write") : 0; why != 0) return Failed("write", why);
+    const size_t bytes = std::min(kBlock, size - first);
+    std::span<const std::byte> piece;
+    if (array.bring) {
+      brought.resize(bytes);
+      if (absl::Status status = array.bring(brought); !status.ok()) return status;
+      piece = brought;
+    } else {
+      piece = array.here.subspan(first, bytes);
+    }
+    uint64_t sum = Checksum(piece.data(), piece.size(), SeedOf(seed, number, block));
     auto* const data = const_cast<std::byte*>(piece.data());  // writev only reads it
     if (const int why = WriteAll(fd, {iovec{data, piece.size()}, iovec{&sum, sizeof sum}})) {
       return Failed("write", why);
@@ -118,7 +127,7 @@ absl::Status WriteOpened(int fd, Header header, const SpillArrays& arrays, Spill
 
 int64_t SpillFileBytes(const SpillArrays& arrays) {
   std::vector<uint64_t> sizes;
-  for (const auto& array : arrays) sizes.push_back(array.size());
+  for (const SpillArray& array : arrays) sizes.push_back(static_cast<uint64_t>(array.size));
   return FileBytes(sizes);
 }
 
@@ -130,7 +139,8 @@ absl::Status WriteSpillFile(int folder, const std::string& file, SpillKind kind,
   header.kind = static_cast<uint32_t>(kind);
   header.name = name.bytes;
   header.arrays = static_cast<uint32_t>(arrays.size());
-  for (size_t a = 0; a < arrays.size(); ++a) header.sizes[a] = arrays[a].size();
+  for (size_t a = 0; a < arrays.size(); ++a)
+    header.sizes[a] = static_cast<uint64_t>(arrays[a].size);
   header.sum = header.Sum();
   // Nobody sees it by its name before it is whole.
   const std::string partial = file + ".part";
@@ -189,6 +199,17 @@ absl::StatusOr<SpillReader> SpillReader::Open(int folder, const std::string& fil
   return reader;
 }
 
+absl::Status SpillReader::Block(size_t array, size_t block, std::span<std::byte> piece) {
+  uint64_t sum = 0;
+  if (!ReadAll(file_.get(), {iovec{piece.data(), piece.size()}, iovec{&sum, sizeof sum}})) {
+    return Damaged("it is cut short, or cannot be read");
+  }
+  if (sum != Checksum(piece.data(), piece.size(), SeedOf(seed_, array, block))) {
+    return Damaged(absl::StrCat("its array ", array, " is damaged, at block ", block));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SpillReader::Next(std::span<std::byte> to) {
   const size_t array = next_++;
   if (array >= arrays_ || to.size() != static_cast<size_t>(sizes_[array])) {
@@ -197,13 +218,21 @@ absl::Status SpillReader::Next(std::span<std::byte> to) {
   for (size_t block = 0; !to.empty(); ++block) {
     const auto piece = to.first(std::min(kBlock, to.size()));
     to = to.subspan(piece.size());
-    uint64_t sum = 0;
-    if (!ReadAll(file_.get(), {iovec{piece.data(), piece.size()}, iovec{&sum, sizeof sum}})) {
-      return Damaged("it is cut short, or cannot be read");
-    }
-    if (sum != Checksum(piece.data(), piece.size(), SeedOf(seed_, array, block))) {
-      return Damaged(absl::StrCat("its array ", array, " is damaged, at block ", block));
-    }
+    if (absl::Status status = Block(array, block, piece); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SpillReader::Next(Take take) {
+  const size_t array = next_++;
+  if (array >= arrays_) return Damaged("its arrays are not those of its kind");
+  const auto size = static_cast<size_t>(sizes_[array]);
+  std::vector<std::byte> piece;
+  for (size_t first = 0, block = 0; first < size; first += kBlock, ++block) {
+    piece.resize(std::min(kBlock, size - first));
+    absl::Status status = Block(array, block, piece);
+    if (status.ok()) status = take(piece);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -18,8 +18,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/base/descriptor.h"
@@ -34,6 +36,7 @@ enum class SpillKind : uint32_t {
   kPattern = 1,  // column pointers, row indices
   kValues = 2,   // values; of a preconditioner perhaps a row scaling behind them
   kVectors = 3,  // a solve's right-hand sides, guess, null vectors
+  kWhole = 4,    // a matrix that lies over ranks: column pointers, row indices, values
 };
 
 // Says what may be lost with the machine's power, of written files and of the index.
@@ -47,13 +50,27 @@ enum class SpillSync {
 // with which the step fails.
 using SpillStep = std::function<int(std::string_view step)>;
 
-using SpillArrays = std::vector<std::span<const std::byte>>;
+// An array to be written: bytes that lie here, or that are brought piece by piece while they are
+// written.
+struct SpillArray {
+  // Fills the next piece, of 1 MiB but for the last one. Its error ends the write.
+  using Bring = std::function<absl::Status(std::span<std::byte> piece)>;
+
+  SpillArray(std::span<const std::byte> bytes_here)
+      : size(static_cast<int64_t>(bytes_here.size())), here(bytes_here) {}
+  SpillArray(int64_t bytes, Bring bring_next) : size(bytes), bring(std::move(bring_next)) {}
+
+  int64_t size = 0;
+  std::span<const std::byte> here;
+  Bring bring;  // null: they lie here
+};
+using SpillArrays = std::vector<SpillArray>;
 
 // Returns the size of a file with such arrays.
 int64_t SpillFileBytes(const SpillArrays& arrays);
 
 // Writes `file`, which does not exist, into `folder`. Errors: RESOURCE_EXHAUSTED (no room),
-// UNAVAILABLE (the rest), with the system's words; the file is gone then.
+// UNAVAILABLE (the rest), with the system's words; SpillArray::Bring's. The file is gone then.
 absl::Status WriteSpillFile(int folder, const std::string& file, SpillKind kind, const Sha256& name,
                             const SpillArrays& arrays, SpillSync sync, const SpillStep& step);
 
@@ -70,8 +87,14 @@ class SpillReader {
   // Reads the next array, all of it, into `to`, which has its size. Errors: DATA_LOSS; `to` is of
   // no use then.
   absl::Status Next(std::span<std::byte> to);
+  // Gives the next array to `take`, in pieces of 1 MiB but for the last one. Errors: DATA_LOSS,
+  // take's.
+  using Take = absl::FunctionRef<absl::Status(std::span<const std::byte> piece)>;
+  absl::Status Next(Take take);
 
  private:
+  absl::Status Block(size_t array, size_t block, std::span<std::byte> piece);
+
   Descriptor file_;
   size_t arrays_ = 0, next_ = 0;
   std::array<int64_t, kMaxSpillArrays> sizes_{};

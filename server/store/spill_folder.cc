@@ -215,8 +215,11 @@ absl::Status SpillFolder::WriteHeld(const SpillRecord& record, const std::vector
       // Somebody else's, too, or named twice: written already.
       if (by_name_.at(file).records > 1) continue;
     }
+    const SpillStep step = [this](std::string_view name) {
+      return cut_off_ ? ECANCELED : options_.step ? options_.step(name) : 0;
+    };
     RETURN_IF_ERROR(WriteSpillFile(files_.get(), file, ref.kind, ref.name, blobs[b].arrays,
-                                   options_.sync, options_.step));
+                                   options_.sync, step));
     made->push_back(file);
     const std::lock_guard lock(mutex_);
     stats_.written_bytes += ref.bytes;

@@ -16,6 +16,7 @@
 // (TenantShares), and with the last record a file. No clock decides anything.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -93,6 +94,8 @@ class SpillFolder {
   std::vector<TenantAndHandle> TakeLater();
   // Takes rows and files of what was forgotten away. Blocks.
   void WriteDeletes();
+  // Ends what is being written at its next piece, and refuses all that would be written later.
+  void CutOff() { cut_off_ = true; }
 
   // Finds a record; null: unknown, or another tenant's.
   SpillRecordPtr Find(const std::string& tenant, const std::string& handle) const;
@@ -169,6 +172,7 @@ class SpillFolder {
   Records FindLocked(const ByKey& by_key, const std::string& tenant, const std::string& key) const;
 
   const SpillOptions options_;
+  std::atomic<bool> cut_off_{false};
   Descriptor folder_, lock_, files_, damaged_;
   std::map<std::string, Gone> gone_;
 

@@ -17,9 +17,8 @@ BOUND = r'; a rank takes at most (\d+) bytes, (\d+) of them columns of other ran
 # Many times what a rank takes of a grid: a bound that is larger says nothing. For what grows it is
 # told as if every row grew as far as it may.
 LOOSE = {'static-spai': 8, 'fsai': 14, 'dynamic-spai': 30, 'afsai': 15}
-# Bounds for a matrix that lies there alone go by its longest row and column, and each pair of entries of a row counts
-# as an entry of AᵀA.
-LOOSE_ALONE = {'static-spai': 16, 'fsai': 28, 'dynamic-spai': 150, 'afsai': 30}
+# Bounds for a matrix that lies there alone go by its longest row and column, and AᵀA's entries as they are.
+LOOSE_ALONE = {'static-spai': 16, 'fsai': 28, 'dynamic-spai': 12, 'afsai': 30}
 
 
 def field(pid, name):

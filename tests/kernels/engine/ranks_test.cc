@@ -61,6 +61,9 @@ class OneProcess final : public RanksDevice {
                                                  bool) override {
     return Status(StatusCode::kInternal, "INTERNAL", "nothing comes piece by piece here");
   }
+  Result<std::unique_ptr<RanksInput>> BeginInput(const OverRanks&, Layout) override {
+    return Status(StatusCode::kInternal, "INTERNAL", "nothing comes piece by piece here");
+  }
   Result<RankBytes> Bound(const PatternView& a, const BuildToBound& build) const override {
     return RankBytes{1000 * a.n_cols + build.nnz_m, 7};
   }

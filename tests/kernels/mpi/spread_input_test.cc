@@ -109,6 +109,45 @@ TEST(SpreadInput, RepeatedEntriesAreSummedWhereThatIsAsked) {
   EXPECT_EQ(SendInPieces(doubled, Layout::kCsc, 50).status().code(), StatusCode::kInvalidArgument);
 }
 
+// Values alone, on the pattern of a matrix that lies there: as if all had come.
+TEST(SpreadInput, ValuesAloneComeOnAKnownPattern) {
+  const std::pair<std::string, CscMatrix> matrices[] = {
+      {"irregular", oracle::RandomIrregular(300, 6, 5)},
+      {"dense row and column", oracle::DenseRowAndColumn(200, 6)},
+      {"fewer rows than ranks", oracle::Laplacian2d(2, 1)},
+  };
+  for (const auto& [name, a] : matrices) {
+    const auto rows = Transpose(a, {});
+    ASSERT_TRUE(rows.ok());
+    for (const Layout first : {Layout::kCsc, Layout::kCsr}) {
+      const auto like = SendInPieces(first == Layout::kCsc ? a : *rows, first, 64);
+      ASSERT_TRUE(like.ok());
+      for (const Layout layout : {Layout::kCsc, Layout::kCsr}) {
+        CscMatrix next = layout == Layout::kCsc ? a : *rows;
+        for (size_t p = 0; p < next.values.size(); ++p) {
+          next.values[p] = 1 + 1 / static_cast<double>(p + 1);
+        }
+        SpreadInput input(PETSC_COMM_WORLD, a.n_cols, a.nnz(), layout, false);
+        ASSERT_TRUE(input.Begin(*like).ok());
+        for (int64_t at = 0; at < a.nnz(); at += 50) {
+          const int64_t count = std::min<int64_t>(50, a.nnz() - at);
+          input.TakeValues(at, count,
+                           Rank() == 0
+                               ? std::span<const double>(next.values)
+                                     .subspan(static_cast<size_t>(at), static_cast<size_t>(count))
+                               : std::span<const double>());
+        }
+        const auto made = input.Finish({});
+        ASSERT_TRUE(made.ok()) << made.status().message();
+        const CscMatrix whole = layout == Layout::kCsc ? next : *Transpose(next, {});
+        ExpectSame(Whole(*made), whole, name);
+        ExpectSame(Gather(a.n_cols, made->rows.get()), whole, name + ", as PETSc has it");
+        EXPECT_EQ(made->begin, like->begin);
+      }
+    }
+  }
+}
+
 // The words of one process, whichever rank finds it.
 TEST(SpreadInput, BadInputIsToldAsByOneProcess) {
   const CscMatrix good = oracle::Laplacian2d(20, 20);

@@ -5,12 +5,18 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "kernels/engine/restore.h"
 #include "server/base/digest.h"
 #include "server/base/reasons.h"
 #include "server/base/status.h"
+#include "server/rpc/download.h"
+#include "tests/server/rpc/harness.h"
 
 namespace spaid::server {
 namespace {
@@ -144,6 +150,45 @@ TEST(SpreadDownload, OfAMatrixWithoutEntriesThereArePointersAlone) {
   const auto found = All(source, false, 1 << 20);
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->at(v1::ARRAY_KIND_POINTERS).size(), 32);
+}
+
+// All places of those who ask the ranks are taken: the stream ends with that error, and does not
+// hang.
+TEST(SpreadDownload, AFullPoolEndsIt) {
+  Harness h;
+  std::promise<void> gate;
+  const auto opened = gate.get_future().share();
+  int64_t waiting = 0;
+  while (
+      h.backend
+          ->Run(
+              Backend::Pool::kRanks, "t", [opened] { opened.wait(); }, [](const absl::Status&) {})
+          .ok()) {
+    ++waiting;
+  }
+  EXPECT_GT(waiting, 1000);
+  kernels::CscMatrix m{2, 2, {0, 1, 2}, {0, 1}, {1, 1}};
+  auto stored = std::make_shared<Preconditioner>();
+  stored->kernel =
+      *kernels::RestorePreconditioner(kernels::EngineKind::kJacobi, std::move(m), {}, {});
+  const Arrays arrays = Diagonal(2);
+  int64_t most = 0;
+  const auto download = std::make_shared<Download>(
+      stored, std::make_unique<InMemory>(arrays, &most), v1::VALUE_TYPE_FLOAT64);
+  const auto resume = [](const std::function<void()>& task) { task(); };
+  const auto next = [&] {
+    v1::DownloadPreconditionerResponse response;
+    grpc::Slice lent;
+    return download->Next(&response, &v1::DownloadPreconditionerResponse::mutable_header, 1 << 20,
+                          &lent);
+  };
+  EXPECT_FALSE(download->Waits(h.backend.get(), "t", resume));
+  ASSERT_TRUE(next().ok()) << "the header needs no rank";
+  EXPECT_FALSE(download->Waits(h.backend.get(), "t", resume));
+  const auto ended = next();
+  EXPECT_EQ(ReasonOf(ended.status()), reason::kQueueFull) << ended.status();
+  EXPECT_EQ(most, 0);
+  gate.set_value();
 }
 
 }  // namespace

@@ -70,6 +70,74 @@ TEST_F(SpillFileTest, ComesBackAsItWasAtEverySize) {
   EXPECT_EQ(there.st_mode & 07777, 0600u);
 }
 
+// An array that is brought while it is written, and taken while it is read, is the same file.
+TEST_F(SpillFileTest, ArraysMayComeAndGoInPieces) {
+  for (const size_t size : {size_t{0}, size_t{1}, kBlock, kBlock + 1, 3 * kBlock + 5}) {
+    const std::string text = Pseudo(size);
+    ASSERT_TRUE(Write({text, Pseudo(7)}).ok());
+    const std::string whole = ReadWhole(file());
+    size_t at = 0;
+    const auto bring = [&](std::span<std::byte> piece) {
+      EXPECT_TRUE(piece.size() == kBlock || at + piece.size() == size);
+      std::memcpy(piece.data(), text.data() + at, piece.size());
+      at += piece.size();
+      return absl::OkStatus();
+    };
+    const std::string last = Pseudo(7);
+    const SpillArrays arrays{SpillArray(static_cast<int64_t>(size), bring), Bytes(last)};
+    ASSERT_TRUE(
+        WriteSpillFile(folder_.get(), "f", SpillKind::kValues, kName, arrays, SpillSync::kNone, {})
+            .ok());
+    EXPECT_EQ(at, size);
+    EXPECT_TRUE(ReadWhole(file()) == whole) << size;
+    auto reader = SpillReader::Open(folder_.get(), "f", SpillKind::kValues, kName);
+    ASSERT_TRUE(reader.ok());
+    std::string taken;
+    const auto take = [&](std::span<const std::byte> piece) {
+      taken.append(reinterpret_cast<const char*>(piece.data()), piece.size());
+      return absl::OkStatus();
+    };
+    ASSERT_TRUE(reader->Next(take).ok());
+    EXPECT_TRUE(taken == text) << size;
+    taken.clear();
+    ASSERT_TRUE(reader->Next(take).ok());
+    EXPECT_EQ(taken, last);
+    EXPECT_TRUE(absl::IsDataLoss(reader->Next(take)));
+  }
+}
+
+TEST_F(SpillFileTest, WhatFailsInTheMiddleLeavesNothing) {
+  int pieces = 0;
+  const auto bring = [&](std::span<std::byte>) {
+    return ++pieces < 3 ? absl::OkStatus() : absl::UnavailableError("a rank is lost");
+  };
+  const absl::Status status =
+      WriteSpillFile(folder_.get(), "f", SpillKind::kValues, kName,
+                     {SpillArray(static_cast<int64_t>(5 * kBlock), bring)}, SpillSync::kNone, {});
+  EXPECT_EQ(status.message(), "a rank is lost");
+  EXPECT_EQ(pieces, 3);
+  EXPECT_NE(access(file().c_str(), F_OK), 0);
+  EXPECT_NE(access((file() + ".part").c_str(), F_OK), 0);
+  // A reader that has enough ends it, too; and what is damaged in the middle is told there.
+  ASSERT_TRUE(Write({Pseudo(3 * kBlock)}).ok());
+  auto reader = SpillReader::Open(folder_.get(), "f", SpillKind::kValues, kName);
+  ASSERT_TRUE(reader.ok());
+  EXPECT_EQ(reader->Next([](std::span<const std::byte>) { return absl::AbortedError("enough"); }),
+            absl::AbortedError("enough"));
+  std::string damaged = ReadWhole(file());
+  damaged[damaged.size() - 100] ^= 1;
+  WriteWhole(file(), damaged);
+  reader = SpillReader::Open(folder_.get(), "f", SpillKind::kValues, kName);
+  ASSERT_TRUE(reader.ok());
+  int taken = 0;
+  const absl::Status read = reader->Next([&](std::span<const std::byte>) {
+    ++taken;
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(absl::IsDataLoss(read)) << read;
+  EXPECT_EQ(taken, 2);
+}
+
 TEST_F(SpillFileTest, RefusesEveryFlippedBit) {
   ASSERT_TRUE(Write({Pseudo(40), Pseudo(9)}).ok());
   const std::string whole = ReadWhole(file());

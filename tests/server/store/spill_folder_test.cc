@@ -444,6 +444,25 @@ TEST_F(SpillFolderTest, OpensWithoutReadingWhatItHas) {
   if (gib != nullptr) std::printf("%.1f ms\n", 1e3 * took.count());
 }
 
+// A daemon that has to end does not wait for what takes minutes.
+TEST_F(SpillFolderTest, IsCutOffBetweenPieces) {
+  const auto folder = OpenSpill(path_);
+  ASSERT_TRUE(Spill(*folder, RecordOf("m/1", "t", 1), "before").ok());
+  int pieces = 0;
+  const SpillArray endless(int64_t{1} << 29, [&](std::span<std::byte>) {
+    if (++pieces == 3) folder->CutOff();
+    return absl::OkStatus();
+  });
+  const absl::Status status =
+      folder->Write(RecordOf("m/2", "t", 2), {{SpillKind::kWhole, "large", {endless}}});
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(pieces, 3);
+  EXPECT_EQ(files().size(), 1u);
+  EXPECT_FALSE(Spill(*folder, RecordOf("m/3", "t", 3), "after").ok());
+  EXPECT_EQ(Handles(*folder), std::vector<std::string>{"m/1"});
+  EXPECT_EQ(folder->stats().refused, 2);
+}
+
 TEST_F(SpillFolderTest, ManyThreadsAtOnce) {
   const auto folder = OpenSpill(path_, 200'000);
   std::vector<std::thread> threads;

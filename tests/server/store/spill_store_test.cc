@@ -158,6 +158,32 @@ TEST_F(SpillStoreTest, EvictionIsASlowHit) {
   EXPECT_EQ(store_->Load("t", second)->value->own, "b");
 }
 
+TEST_F(SpillStoreTest, WhoeverAsksGivesUpItsOwnFirst) {
+  Open();
+  const std::string hers = PutHandle("p", "a", "alice"), first = PutHandle("q", "b"),
+                    second = PutHandle("q", "c"), kept = PutHandle("q", "not this one");
+  const auto any = [](const Value& value) { return value.own != "not this one"; };
+  EXPECT_FALSE(store_->EvictSpilled("t", any)) << "nothing is in the folder";
+  SpillAll();
+  EXPECT_TRUE(store_->Get("t", first).ok());  // now it was used last
+  {
+    const auto in_use = store_->Get("t", second);
+    EXPECT_TRUE(store_->EvictSpilled("t", any));
+    EXPECT_FALSE(store_->Get("t", first).ok()) << "the other one is in use";
+    EXPECT_TRUE(store_->Get("t", second).ok());
+  }
+  EXPECT_TRUE(store_->EvictSpilled("t", any));
+  EXPECT_FALSE(store_->Get("t", second).ok());
+  EXPECT_TRUE(store_->Get("alice", hers).ok());
+  EXPECT_TRUE(store_->EvictSpilled("t", any)) << "then others'";
+  EXPECT_EQ(ReasonOf(store_->Get("alice", hers).status()), "HANDLE_EVICTED");
+  EXPECT_FALSE(store_->EvictSpilled("t", any));
+  EXPECT_TRUE(store_->Get("t", kept).ok());
+  for (const auto& [tenant, handle] : {std::pair("alice", hers), {"t", first}, {"t", second}}) {
+    EXPECT_TRUE(store_->Load(tenant, handle).ok());
+  }
+}
+
 TEST_F(SpillStoreTest, ARestartForgetsNothing) {
   Open();
   const std::string a = PutHandle("p", "a"), b = PutHandle("p", "b"), c = PutHandle("q", "c");
