@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/strip.h"
 #include "server/base/clock.h"
+#include "server/base/process.h"
 #include "server/engine/devices.h"
 #include "server/sched/job.h"
 

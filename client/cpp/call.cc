@@ -1,5 +1,6 @@
 #include "client/cpp/call.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -65,14 +66,21 @@ void Call::ReportTransfer(Stage stage, int64_t done, int64_t total) const {
   options_->on_progress(progress);
 }
 
-std::optional<Error> CheckTraceparent(const std::string& text) {
-  bool good = text.size() == 55;
-  for (size_t k = 0; good && k < text.size(); ++k) {
+std::optional<Error> CheckTrace(const std::string& parent, const std::string& state) {
+  bool good = parent.size() == 55;
+  for (size_t k = 0; good && k < parent.size(); ++k) {
     const bool dash = k == 2 || k == 35 || k == 52;
-    good = dash ? text[k] == '-'
-                : (text[k] >= '0' && text[k] <= '9') || (text[k] >= 'a' && text[k] <= 'f');
+    good = dash ? parent[k] == '-'
+                : (parent[k] >= '0' && parent[k] <= '9') || (parent[k] >= 'a' && parent[k] <= 'f');
   }
-  if (good || text.empty()) return std::nullopt;
+  constexpr size_t kMaxState = 512;  // that everybody passes on
+  if (state.size() > kMaxState ||
+      !std::all_of(state.begin(), state.end(), [](char c) { return c >= ' ' && c <= '~'; })) {
+    return MakeError(Code::kInvalidArgument, kBadOption,
+                     "tracestate has more than 512 characters, or some that a header cannot hold",
+                     "tracestate");
+  }
+  if (good || parent.empty()) return std::nullopt;
   return MakeError(Code::kInvalidArgument, kBadOption,
                    "traceparent is not 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower "
                    "case; see W3C Trace Context",
@@ -81,7 +89,9 @@ std::optional<Error> CheckTraceparent(const std::string& text) {
 
 std::optional<Error> Call::CheckRoute() const {
   const std::string& affinity = options_->affinity;
-  if (affinity.empty() || IsAffinity(affinity)) return CheckTraceparent(options_->traceparent);
+  if (affinity.empty() || IsAffinity(affinity)) {
+    return CheckTrace(options_->traceparent, options_->tracestate);
+  }
   return MakeError(Code::kInvalidArgument, kBadOption,
                    "affinity is '" + affinity +
                        "'; it is 8 lower-case hex digits, those of AffinityOf, or empty",

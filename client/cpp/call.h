@@ -12,8 +12,8 @@
 
 namespace spaid::internal {
 
-// Returns BAD_OPTION unless `text` is a traceparent, or empty.
-std::optional<Error> CheckTraceparent(const std::string& text);
+// Returns BAD_OPTION unless `parent` is a traceparent, or empty, and `state` can go with it.
+std::optional<Error> CheckTrace(const std::string& parent, const std::string& state);
 
 class Call {
  public:
@@ -30,7 +30,7 @@ class Call {
   void Report(const Progress& progress) const;
   void ReportTransfer(Stage stage, int64_t done, int64_t total) const;
 
-  // Returns BAD_OPTION unless CallOptions::affinity and traceparent are such, or empty.
+  // Returns BAD_OPTION unless CallOptions::affinity, traceparent and tracestate are such, or empty.
   std::optional<Error> CheckRoute() const;
   // Returns max_queue and max_run; INVALID_ARGUMENT/BAD_OPTION if one is not positive.
   Expected<v1::JobLimits> Limits() const;

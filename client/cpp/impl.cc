@@ -82,7 +82,7 @@ std::optional<Error> Check(const ClientOptions& options) {
   if (!IsPrintable(options.tenant)) {
     return BadOption("tenant", "holds characters that a header cannot");
   }
-  if (auto error = internal::CheckTraceparent(options.traceparent)) return error;
+  if (auto error = internal::CheckTrace(options.traceparent, options.tracestate)) return error;
   if (options.certificate_file.empty() != options.key_file.empty()) {
     return BadOption(options.key_file.empty() ? "key_file" : "certificate_file",
                      "is missing; a client certificate needs its key and the other way round");
@@ -119,9 +119,12 @@ Client::Impl::Impl(ClientOptions given)
   broken = Check(options);
   if (broken) return;
   traceparent = options.traceparent;
+  tracestate = options.tracestate;
   if (const char* const set = std::getenv("TRACEPARENT"); traceparent.empty() && set) {
+    const char* const state = std::getenv("TRACESTATE");
     // A value that is none, set by somebody else, is nobody's error.
-    if (!internal::CheckTraceparent(set)) traceparent = set;
+    if (!internal::CheckTrace(set, "")) traceparent = set;
+    tracestate = state != nullptr && !internal::CheckTrace("", state) ? state : "";
   }
   retry.max_attempts = options.max_attempts;
   auto credentials = Credentials(options);
@@ -150,9 +153,12 @@ Client::Impl::Impl(ClientOptions given)
 void Client::Impl::Prepare(const Call& call, std::string_view affinity,
                            grpc::ClientContext& context) const {
   if (!affinity.empty()) context.AddMetadata("x-spaid-affinity", std::string(affinity));
-  const std::string& own = call.options().traceparent;
-  if (!own.empty() || !traceparent.empty()) {
-    context.AddMetadata("traceparent", own.empty() ? traceparent : own);
+  const bool own = !call.options().traceparent.empty();
+  const std::string& parent = own ? call.options().traceparent : traceparent;
+  const std::string& state = own ? call.options().tracestate : tracestate;
+  if (!parent.empty()) {
+    context.AddMetadata("traceparent", parent);
+    if (!state.empty()) context.AddMetadata("tracestate", state);
   }
   if (call.deadline()) context.set_deadline(*call.deadline());
   const bool administrator = call.options().as_administrator && !options.admin_token.empty();

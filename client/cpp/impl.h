@@ -150,7 +150,7 @@ struct Client::Impl {
                                   const Call& call);
 
   const ClientOptions options;
-  std::string traceparent;  // the options', or the environment's
+  std::string traceparent, tracestate;  // the options', or the environment's
   internal::RetryPolicy retry;
   std::optional<Error> broken;  // the error of every call if the options cannot work
   const std::shared_ptr<internal::LocalLink> link;

@@ -292,8 +292,17 @@ struct Metrics::Families {
       AddGauge("spaid_build_info", "1; the labels say which build this is.");
   Gauge& ready = AddGauge("spaid_ready", "1 while work is accepted.").Add({});
   Gauge& draining = AddGauge("spaid_draining", "1 from SIGTERM on.").Add({});
-  Gauge& resident =
-      AddGauge("spaid_resident_memory_bytes", "Resident set size of the daemon.").Add({});
+  // By the names that all exporters have for them.
+  Counter& process_cpu =
+      AddCounter("process_cpu_seconds_total", "CPU time of the daemon, all threads.").Add({});
+  Gauge& process_resident =
+      AddGauge("process_resident_memory_bytes", "Resident set size of the daemon.").Add({});
+  Gauge& process_descriptors =
+      AddGauge("process_open_fds", "Descriptors that the daemon has open.").Add({});
+  Gauge& process_max_descriptors =
+      AddGauge("process_max_fds", "Descriptors that it may have open.").Add({});
+  Gauge& process_start =
+      AddGauge("process_start_time_seconds", "When it was started, in seconds since 1970.").Add({});
   Gauge& memory_limit =
       AddGauge("spaid_memory_limit_bytes",
                "Memory that the daemon may use: its cgroup's limit, or the machine's.")
@@ -526,8 +535,12 @@ void Metrics::SetFreedArrayBytes(int64_t bytes) {
   families_->freed.Set(static_cast<double>(bytes));
 }
 
-void Metrics::SetResidentBytes(int64_t bytes) {
-  families_->resident.Set(static_cast<double>(bytes));
+void Metrics::SetProcess(const ProcessFigures& figures) {
+  CatchUp(families_->process_cpu, figures.cpu_seconds);
+  families_->process_resident.Set(static_cast<double>(figures.resident_bytes));
+  families_->process_descriptors.Set(static_cast<double>(figures.open_descriptors));
+  families_->process_max_descriptors.Set(static_cast<double>(figures.max_descriptors));
+  families_->process_start.Set(figures.start_seconds);
 }
 
 void Metrics::SetMemoryLimit(int64_t bytes) {

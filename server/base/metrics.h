@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "server/base/process.h"
+
 namespace spaid::server {
 
 // Thread-safe.
@@ -114,8 +116,8 @@ class Metrics {
   void SetBuildInfo(std::string_view version);
   void SetReady(bool ready);
   void SetDraining(bool draining);
-  void SetResidentBytes(int64_t bytes);
-  void SetMemoryLimit(int64_t bytes);  // that the process may use
+  void SetProcess(const ProcessFigures& figures);  // by the standard names process_...
+  void SetMemoryLimit(int64_t bytes);              // that the process may use
   // Sets when the first certificate of a file expires, in seconds since 1970. `file`: "tls-cert".
   void SetCertificateExpiry(std::string_view file, int64_t seconds);
   void SetFreedArrayBytes(int64_t bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 
@@ -99,14 +100,16 @@ TracePtr Tracer::Begin(std::string_view traceparent, std::string_view tracestate
   return std::make_shared<const Trace>(std::move(trace));
 }
 
-void Tracer::Child(const TracePtr& of, std::string name, WallTime begin, WallTime end) const {
+void Tracer::Child(const TracePtr& of, std::string_view name, WallTime begin, WallTime end,
+                   std::vector<Span::Residual> residuals) const {
   if (of == nullptr || !of->sampled) return;
   sink_->Add({.of = of,
               .id = NewSpanId(),
               .parent = of->span,
-              .name = std::move(name),
+              .name = name,
               .begin = begin,
-              .end = std::max(begin, end)});
+              .end = std::max(begin, end),
+              .residuals = std::move(residuals)});
 }
 
 void Tracer::Call(Span span) const {

@@ -8,8 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "server/base/clock.h"
@@ -40,17 +38,26 @@ std::optional<Traceparent> ParseTraceparent(std::string_view text);
 
 SpanId NewSpanId();
 
-// Something that took time in a trace.
+// Something that took time in a trace. Cheap to make: what a collector is told of it is put into
+// words when it is sent.
 struct Span {
-  using Value = std::variant<std::string, int64_t, double>;
+  // A residual on the way, which becomes an event of the span.
+  struct Residual {
+    WallTime time;
+    int32_t iteration;
+    double relative_residual;
+  };
 
   TracePtr of;
   SpanId id{}, parent{};
-  std::string name;  // "queue", "spaid.v1.SolverService/Solve"
-  bool is_call = false;
+  std::string_view name;  // "queue", of a call "SolverService/Solve"; static storage
   WallTime begin, end;
-  std::vector<std::pair<std::string, Value>> attributes = {};
-  std::string error = {};  // its message; empty: none
+  std::vector<Residual> residuals = {};  // of a solve: a few
+  // Of a call alone.
+  bool is_call = false;
+  int code = 0;                         // gRPC's
+  std::string reason = {}, error = {};  // of its error, and the message; empty: none
+  std::string job = {};                 // that it made
 };
 
 // Thread-safe.
@@ -80,8 +87,10 @@ class Tracer {
 
   // Returns the trace of a call with these metadata (each may be empty); null: it is in none.
   TracePtr Begin(std::string_view traceparent, std::string_view tracestate) const;
-  // Makes `name` a child of the call, from `begin` to `end`. Nothing if it is not sampled.
-  void Child(const TracePtr& of, std::string name, WallTime begin, WallTime end) const;
+  // Makes `name`, of static storage, a child of the call, from `begin` to `end`. Nothing if it is
+  // not sampled.
+  void Child(const TracePtr& of, std::string_view name, WallTime begin, WallTime end,
+             std::vector<Span::Residual> residuals = {}) const;
   // Makes the call's own span. The same.
   void Call(Span span) const;
 

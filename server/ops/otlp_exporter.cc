@@ -1,5 +1,6 @@
 #include "server/ops/otlp_exporter.h"
 
+#include <google/protobuf/arena.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <sstream>
 
 #include "absl/strings/match.h"
@@ -36,12 +38,13 @@ absl::Status BadFlag(const std::string& name, const std::string& what) {
       .Field(name);
 }
 
-void Set(otlp::common::v1::KeyValue* to, const std::string& key, const Span::Value& value) {
-  to->set_key(key);
-  auto* any = to->mutable_value();
-  if (const auto* text = std::get_if<std::string>(&value)) any->set_string_value(*text);
-  if (const auto* whole = std::get_if<int64_t>(&value)) any->set_int_value(*whole);
-  if (const auto* real = std::get_if<double>(&value)) any->set_double_value(*real);
+constexpr absl::string_view kPackage = "spaid.v1.";
+
+otlp::common::v1::AnyValue* Attribute(
+    absl::string_view key, google::protobuf::RepeatedPtrField<otlp::common::v1::KeyValue>* to) {
+  auto* const added = to->Add();
+  added->set_key(key.data(), key.size());
+  return added->mutable_value();
 }
 
 uint64_t Nanoseconds(WallTime time) {
@@ -49,26 +52,46 @@ uint64_t Nanoseconds(WallTime time) {
       std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count());
 }
 
-template <size_t kSize>
-std::string Bytes(const std::array<uint8_t, kSize>& id) {
-  return std::string(id.begin(), id.end());
+// As semantic conventions name it.
+void FillCall(const Span& call, otlp::trace::v1::Span* to) {
+  const absl::string_view method(call.name.data(), call.name.size());
+  const std::pair<absl::string_view, absl::string_view> name =
+      absl::StrSplit(method, absl::MaxSplits('/', 1));
+  to->set_name(absl::StrCat(kPackage, method));
+  auto* const attributes = to->mutable_attributes();
+  Attribute("rpc.system", attributes)->set_string_value("grpc");
+  Attribute("rpc.service", attributes)->set_string_value(absl::StrCat(kPackage, name.first));
+  Attribute("rpc.method", attributes)->set_string_value(name.second.data(), name.second.size());
+  Attribute("rpc.grpc.status_code", attributes)->set_int_value(call.code);
+  if (!call.job.empty()) Attribute("spaid.job", attributes)->set_string_value(call.job);
+  if (call.code == 0) return;
+  Attribute("error.type", attributes)->set_string_value(call.reason);
+  to->mutable_status()->set_code(otlp::trace::v1::Status::STATUS_CODE_ERROR);
+  to->mutable_status()->set_message(call.error);
 }
 
 void Fill(const Span& span, otlp::trace::v1::Span* to) {
-  to->set_trace_id(Bytes(span.of->trace));
-  to->set_span_id(Bytes(span.id));
+  to->set_trace_id(span.of->trace.data(), span.of->trace.size());
+  to->set_span_id(span.id.data(), span.id.size());
   to->set_trace_state(span.of->state);
-  if (span.parent != SpanId{}) to->set_parent_span_id(Bytes(span.parent));
-  to->set_name(span.name);
+  if (span.parent != SpanId{}) to->set_parent_span_id(span.parent.data(), span.parent.size());
   to->set_kind(span.is_call ? otlp::trace::v1::Span::SPAN_KIND_SERVER
                             : otlp::trace::v1::Span::SPAN_KIND_INTERNAL);
   to->set_start_time_unix_nano(Nanoseconds(span.begin));
   to->set_end_time_unix_nano(Nanoseconds(span.end));
   to->set_flags(1);  // sampled
-  for (const auto& [key, value] : span.attributes) Set(to->add_attributes(), key, value);
-  if (!span.error.empty()) {
-    to->mutable_status()->set_code(otlp::trace::v1::Status::STATUS_CODE_ERROR);
-    to->mutable_status()->set_message(span.error);
+  if (span.is_call) {
+    FillCall(span, to);
+  } else {
+    to->set_name(span.name.data(), span.name.size());
+  }
+  for (const Span::Residual& residual : span.residuals) {
+    auto* const event = to->add_events();
+    event->set_time_unix_nano(Nanoseconds(residual.time));
+    event->set_name("residual");
+    auto* const attributes = event->mutable_attributes();
+    Attribute("spaid.iteration", attributes)->set_int_value(residual.iteration);
+    Attribute("spaid.relative_residual", attributes)->set_double_value(residual.relative_residual);
   }
 }
 
@@ -164,13 +187,16 @@ absl::StatusOr<std::unique_ptr<OtlpExporter>> OtlpExporter::Start(OtlpOptions op
 }
 
 OtlpExporter::OtlpExporter(OtlpOptions options, std::shared_ptr<grpc::Channel> channel)
-    : options_(std::move(options)), channel_(std::move(channel)), thread_([this] {
-        // The process's signals are for others.
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_BLOCK, &all, nullptr);
-        Run();
-      }) {}
+    : options_(std::move(options)), channel_(std::move(channel)) {
+  waiting_.reserve(options_.queue);
+  thread_ = std::thread([this] {
+    // The process's signals are for others.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    Run();
+  });
+}
 
 OtlpExporter::~OtlpExporter() {
   {
@@ -205,50 +231,56 @@ bool OtlpExporter::HasRoom() {
 SpanCounts OtlpExporter::counts() const { return {exported_, queue_full_, failed_}; }
 
 void OtlpExporter::Run() {
+  std::vector<Span> spans;
+  spans.reserve(options_.queue);
+  bool patient = false;  // nobody took the last ones
   for (bool last = false; !last;) {
-    std::vector<Span> spans;
     {
       std::unique_lock lock(mutex_);
       some_.wait_for(lock, options_.delay,
-                     [this] { return stopping_ || waiting_.size() >= options_.batch; });
+                     [&] { return stopping_ || (!patient && waiting_.size() >= options_.batch); });
       last = stopping_;
+      if (waiting_.empty()) continue;
+    }
+    // What finds nobody waits on, and costs nothing more: the queue is full before long.
+    patient = channel_->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_TRANSIENT_FAILURE;
+    if (patient && !last) continue;
+    {
+      const std::lock_guard lock(mutex_);
       spans.swap(waiting_);
       full_ = false;
     }
     const auto count = static_cast<int64_t>(spans.size());
-    if (count == 0) continue;
-    (Export(spans, last ? kLast : options_.timeout) ? exported_ : failed_) += count;
+    patient = !Export(spans, last ? kLast : options_.timeout);
+    (patient ? failed_ : exported_) += count;
+    spans.clear();
   }
 }
 
 // All that waits in one request: the queue bounds it.
 bool OtlpExporter::Export(const std::vector<Span>& spans, std::chrono::milliseconds timeout) {
-  // Spans are turned into messages only for a collector that is there.
-  const auto until = std::chrono::system_clock::now() + timeout;
-  if (!channel_->WaitForConnected(std::min(until, std::chrono::system_clock::now() + kLast))) {
-    return false;
-  }
-  Request request;
-  auto* const resource = request.add_resource_spans();
+  google::protobuf::Arena arena;
+  auto* const request = google::protobuf::Arena::CreateMessage<Request>(&arena);
+  auto* const resource = request->add_resource_spans();
   for (const auto& [key, value] : options_.resource) {
-    Set(resource->mutable_resource()->add_attributes(), key, value);
+    Attribute(key, resource->mutable_resource()->mutable_attributes())->set_string_value(value);
   }
   auto* const scope = resource->add_scope_spans();
   scope->mutable_scope()->set_name("spaid");
+  scope->mutable_spans()->Reserve(static_cast<int>(spans.size()));
   for (const Span& span : spans) Fill(span, scope->add_spans());
 
   grpc::ClientContext context;
-  context.set_deadline(until);
-  grpc::CompletionQueue queue;
+  context.set_deadline(std::chrono::system_clock::now() + timeout);
   grpc::TemplatedGenericStub<Request, Response> stub(channel_);
   Response response;
-  grpc::Status status;
-  const auto call = stub.PrepareUnaryCall(&context, kMethod, request, &queue);
-  call->StartCall();
-  call->Finish(&response, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
+  // By a callback: a queue of completions would make this thread one of gRPC's that read sockets,
+  // all the time that a slow collector takes.
+  const auto ended = std::make_shared<std::promise<grpc::Status>>();
+  auto end = ended->get_future();
+  stub.UnaryCall(&context, kMethod, {}, request, &response,
+                 [ended](grpc::Status status) { ended->set_value(std::move(status)); });
+  const grpc::Status status = end.get();
   if (!status.ok()) {
     Log(LogLevel::kWarning, "spans_not_exported",
         {{"endpoint", options_.endpoint},

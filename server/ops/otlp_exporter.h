@@ -1,5 +1,6 @@
 // Sends spans to a collector by OTLP over gRPC (proto/opentelemetry). Nobody waits for it: what
-// finds no room, or no collector, is dropped and counted.
+// finds no room, or what a collector does not take in time, is dropped and counted. While none is
+// there the queue stays full, and nobody makes any more.
 #pragma once
 
 #include <atomic>
@@ -31,9 +32,9 @@ struct OtlpOptions {
   // Attributes of the resource: service.name, service.instance.id, …
   std::vector<std::pair<std::string, std::string>> resource;
   Sampling sampling;
-  size_t queue = 2048;                        // spans that may wait
-  size_t batch = 512;                         // spans of one request
-  std::chrono::milliseconds delay{5000};      // that a span waits at most for a full batch
+  size_t queue = 2048;                        // spans that may wait, and those of one request
+  size_t batch = 512;                         // spans that are sent at once
+  std::chrono::milliseconds delay{5000};      // of fewer, and behind a request that failed
   std::chrono::milliseconds timeout{10'000};  // of a request
 };
 
@@ -72,7 +73,7 @@ class OtlpExporter final : public SpanSink {
   std::condition_variable some_;
   std::vector<Span> waiting_;      // guarded by mutex_
   std::atomic<bool> full_{false};  // the queue was, when a span came; until it is taken
-  bool stopping_ = false;          // the same
+  bool stopping_ = false;          // guarded by mutex_
   std::atomic<int64_t> exported_{0}, queue_full_{0}, failed_{0};
   std::thread thread_;
 };

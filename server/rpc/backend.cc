@@ -1,9 +1,6 @@
 #include "server/rpc/backend.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <utility>
@@ -113,13 +110,6 @@ DispatcherOptions DispatchOptions(const BackendOptions& options, const EngineAda
 
 int64_t MostQueuedOfTenant(const BackendOptions& options) {
   return options.max_queued_jobs_per_tenant.value_or((options.max_queued_jobs + 1) / 2);
-}
-
-int64_t ResidentBytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t total = 0, resident = 0;
-  statm >> total >> resident;
-  return statm ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
 absl::Status DrainingError() {
@@ -362,7 +352,7 @@ void Backend::SetGauges() {
                          3 * kMaxExecutorQueue);
   metrics_->SetOutgoingBytes(streams_.outgoing_bytes());
   metrics_->SetDraining(draining_);
-  metrics_->SetResidentBytes(ResidentBytes());
+  metrics_->SetProcess(ReadProcess());
   metrics_->SetFreedArrayBytes(static_cast<int64_t>(kernels::FreedLargeBytes()));
 }
 

@@ -194,9 +194,6 @@ class Backend {
   std::unique_ptr<KeptJobs> kept_jobs_;  // ends before all that its jobs use
 };
 
-// Returns the resident set size of this process.
-int64_t ResidentBytes();
-
 // Returns the error for calls that come while the server drains.
 absl::Status DrainingError();
 

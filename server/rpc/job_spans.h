@@ -1,5 +1,5 @@
 // Tells the spans of a job that has ended: queue, plan, build and solve, children of the call that
-// made it, laid end to end by the job's timings.
+// made it, laid end to end by the job's timings; a solve's with a few of its residuals.
 #pragma once
 
 #include "server/base/trace.h"

@@ -236,7 +236,9 @@ class OutStream : public RawBidiReactor, public LiveStream {
     upload_end_ = std::chrono::system_clock::now();
     if (!upload_begin_) upload_begin_ = upload_end_;
   }
-  void MadeJobLocked(const std::string& job) { job_ = job; }
+  void MadeJobLocked(const std::string& job) {
+    if (trace_ != nullptr && trace_->sampled) job_ = job;
+  }
   // Nothing more is read of the client's; `whole`: nothing more comes either.
   void FedLocked(bool whole) {
     if (std::exchange(feeding_, false)) streams_->connections().Fed(*call_.connection, whole);
@@ -364,20 +366,16 @@ class OutStream : public RawBidiReactor, public LiveStream {
     const WallTime now = std::chrono::system_clock::now();
     if (upload_begin_) tracer.Child(trace_, "upload", *upload_begin_, *upload_end_);
     if (download_begin_) tracer.Child(trace_, "download", *download_begin_, now);
-    const std::string method(method_);
-    const size_t slash = method.find('/');
-    Span call{
-        .of = trace_,
-        .name = "spaid.v1." + method,
-        .begin = now - std::chrono::duration_cast<WallTime::duration>(Clock::now() - opened_),
-        .end = now,
-        .attributes = {{"rpc.system", "grpc"},
-                       {"rpc.service", "spaid.v1." + method.substr(0, slash)},
-                       {"rpc.method", slash == std::string::npos ? "" : method.substr(slash + 1)},
-                       {"rpc.grpc.status_code", static_cast<int64_t>(status.code())}},
-        .error = std::string(status.ok() ? "" : status.message())};
-    if (!status.ok()) call.attributes.emplace_back("error.type", ReasonOf(status));
-    if (!job_.empty()) call.attributes.emplace_back("spaid.job", job_);
+    Span call{.of = trace_,
+              .name = method_,
+              .begin = now - std::chrono::duration_cast<WallTime::duration>(Clock::now() - opened_),
+              .end = now,
+              .code = static_cast<int>(status.code()),
+              .job = std::move(job_)};
+    if (!status.ok()) {
+      call.reason = ReasonOf(status);
+      call.error = std::string(status.message());
+    }
     tracer.Call(std::move(call));
   }
 

@@ -390,6 +390,16 @@ std::vector<JobLog::CurvePoint> Job::Curve(int32_t rhs, size_t max_points) const
   return log_.Curve(rhs, max_points);
 }
 
+std::vector<JobLog::Mark> Job::Marks(size_t max_marks) const {
+  std::lock_guard lock(mutex_);
+  return log_.Marks(max_marks);
+}
+
+Job::Times Job::times() const {
+  std::lock_guard lock(mutex_);
+  return {created_wall_, started_wall_, ended_wall_};
+}
+
 v1::JobState Job::state() const {
   std::lock_guard lock(mutex_);
   return state_;

@@ -171,6 +171,14 @@ class Job : public std::enable_shared_from_this<Job> {
   v1::Job Snapshot(bool brief = false) const;
   // Returns JobLog::Curve of the residuals reported.
   std::vector<JobLog::CurvePoint> Curve(int32_t rhs, size_t max_points) const;
+  // Returns JobLog::Marks of the residuals reported.
+  std::vector<JobLog::Mark> Marks(size_t max_marks) const;
+  // Returns when it was made, has started and has ended, as far as that has happened.
+  struct Times {
+    WallTime created;
+    std::optional<WallTime> started, ended;
+  };
+  Times times() const;
   v1::JobState state() const;
   bool ended() const;
   // Returns the highest priority of those who wait, or have detached it; the description's while

@@ -10,6 +10,14 @@ namespace {
 // 1000 (1 + ln(t / 100)) residual events once it is older than 100 seconds.
 constexpr int kBatchesOfAge = 1000;
 
+// Keeps at most `most` (2 or more): the first, the last and others evenly between.
+template <class T>
+void KeepEvenly(size_t most, std::vector<T>* all) {
+  if (all->size() <= most) return;
+  for (size_t k = 1; k < most; ++k) (*all)[k] = (*all)[k * (all->size() - 1) / (most - 1)];
+  all->resize(most);
+}
+
 }  // namespace
 
 JobLog::JobLog(WallTime created_wall, TimePoint created, JobLogOptions options)
@@ -106,8 +114,7 @@ v1::JobEvent JobLog::Get(int64_t number) const {
     if (stride_ > 1) residuals->set_stride(stride_);
   }
   event.set_number(number);
-  SetTime(created_wall_ + std::chrono::duration_cast<WallTime::duration>(entry.time - created_),
-          event.mutable_time());
+  SetTime(Wall(entry.time), event.mutable_time());
   return event;
 }
 
@@ -116,12 +123,28 @@ std::vector<JobLog::CurvePoint> JobLog::Curve(int32_t rhs, size_t max_points) co
   for (const Point& point : points_) {
     if (point.rhs == rhs) curve.push_back({point.iteration, point.relative_residual});
   }
-  if (curve.size() <= max_points) return curve;
-  for (size_t k = 1; k < max_points; ++k) {
-    curve[k] = curve[k * (curve.size() - 1) / (max_points - 1)];
-  }
-  curve.resize(max_points);
+  KeepEvenly(max_points, &curve);
   return curve;
+}
+
+std::vector<JobLog::Mark> JobLog::Marks(size_t max_marks) const {
+  std::vector<Mark> marks;
+  for (const Entry& entry : entries_) {
+    const auto* const range = std::get_if<Range>(&entry.what);
+    if (range == nullptr) continue;
+    for (size_t i = range->end; i > range->begin; --i) {
+      const Point& point = points_[i - 1];
+      if (point.rhs != 0) continue;
+      marks.push_back({Wall(entry.time), point.iteration, point.relative_residual});
+      break;
+    }
+  }
+  KeepEvenly(max_marks, &marks);
+  return marks;
+}
+
+WallTime JobLog::Wall(TimePoint time) const {
+  return created_wall_ + std::chrono::duration_cast<WallTime::duration>(time - created_);
 }
 
 int64_t JobLog::bytes() const {

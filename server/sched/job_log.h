@@ -49,6 +49,14 @@ class JobLog {
     double relative_residual;
   };
   std::vector<CurvePoint> Curve(int32_t rhs, size_t max_points) const;
+  // Returns the last residual of the first right-hand side in each batch so far, with the time of
+  // the batch: at most `max_marks` (2 or more), chosen as by Curve.
+  struct Mark {
+    WallTime time;
+    int32_t iteration;
+    double relative_residual;
+  };
+  std::vector<Mark> Marks(size_t max_marks) const;
   int64_t bytes() const;
 
  private:
@@ -70,6 +78,7 @@ class JobLog {
   };
 
   std::chrono::nanoseconds Interval(TimePoint now) const;
+  WallTime Wall(TimePoint time) const;
   void Thin();
 
   const WallTime created_wall_;

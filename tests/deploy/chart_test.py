@@ -22,6 +22,8 @@ from manifests_test import GIVEN_UP_AFTER, flag, make_secrets, seconds
 
 ROOT = pathlib.Path()
 SPAID = SPAIDCTL = NPM = ''
+# Metrics of rules and dashboard that are not a daemon's: of Prometheus itself, and of NVIDIA's DCGM exporter.
+OF_OTHERS = {'up', 'DCGM_FI_DEV_GPU_UTIL', 'DCGM_FI_DEV_FB_USED', 'DCGM_FI_DEV_FB_FREE'}
 SECURE = ('--set=tls.secret=spaid-tls', '--set=tokens.secret=spaid-tokens')
 
 
@@ -348,8 +350,10 @@ class RulesTest(ChartCase):
     def test_every_metric_is_one_of_a_daemon(self):
         text = ' '.join(self.expressions())
         recorded = {r['record'] for g in self.rules['groups'] for r in g['rules'] if 'record' in r}
-        named = {re.sub('_bucket$', '', n) for n in re.findall(r'\bspaid_\w+', text)} - recorded
+        words = re.findall(r'\b(?:spaid|process)_\w+|\b\w+(?=\{)', text)
+        named = {re.sub('_bucket$', '', n) for n in words} - recorded - OF_OTHERS
         self.assertGreater(len(named), 25)
+        self.assertLessEqual(OF_OTHERS, set(words))
         # Those of GPUs, and of clients that share memory, which no program of ours here does.
         declared = set(re.findall(r'"(spaid_\w+)"', (ROOT / 'server/base/metrics.cc').read_text()))
         elsewhere = {'spaid_device_memory_bytes', 'spaid_device_memory_limit_bytes', 'spaid_local_array_bytes_total'}

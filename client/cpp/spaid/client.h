@@ -43,8 +43,9 @@ struct ClientOptions {
   std::string admin_token = {};  // for calls with CallOptions::as_administrator
   std::string tenant = {};       // believed only by --trust-tenant-header
   // The span that calls are part of, as W3C Trace Context writes it:
-  // "00-<32 hex digits>-<16>-01". Empty: $TRACEPARENT, if there is one.
-  std::string traceparent = {};
+  // "00-<32 hex digits>-<16>-01", and what goes along with it. Empty: $TRACEPARENT and $TRACESTATE,
+  // if there are such.
+  std::string traceparent = {}, tracestate = {};
   // For idempotent calls; two if the connection breaks in mid-call, which the call itself may have
   // caused.
   int max_attempts = 4;

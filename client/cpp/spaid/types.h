@@ -544,7 +544,8 @@ struct CallOptions {
   // Go where the handles with this AffinityOf are, in place of where the arrays or the handle of
   // the call lead: for things that a later call names together. Empty: by those.
   std::string affinity = {};
-  std::string traceparent = {};  // in place of ClientOptions::traceparent
+  // In place of those of ClientOptions, where the first is set.
+  std::string traceparent = {}, tracestate = {};
 };
 
 // Time steps: read where SolveOptions::preconditioner is set, refused elsewhere unless it is kKeep.

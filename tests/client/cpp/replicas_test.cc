@@ -287,26 +287,36 @@ TEST(Traceparent, IsTheCallsTheClientsOrTheEnvironments) {
   const ScriptedServer server(
       {.list_matrices = [&](grpc::ServerContext& context, const v1::ListMatricesRequest&,
                             v1::ListMatricesResponse&) {
-        const auto at = context.client_metadata().find("traceparent");
-        seen.push_back(at == context.client_metadata().end()
-                           ? ""
-                           : std::string(at->second.data(), at->second.size()));
+        std::string all;
+        for (const auto& [key, value] : context.client_metadata()) {
+          if (key != "traceparent" && key != "tracestate") continue;
+          all += (all.empty() ? "" : " ") + std::string(value.data(), value.size());
+        }
+        seen.push_back(all);
         return grpc::Status::OK;
       }});
   unsetenv("TRACEPARENT");
   EXPECT_TRUE(Client({.address = server.address()}).ListMatrices().ok());
-  Client client({.address = server.address(), .traceparent = kOf});
+  Client client({.address = server.address(), .traceparent = kOf, .tracestate = "a=1"});
   EXPECT_TRUE(client.ListMatrices().ok());
   EXPECT_TRUE(client.ListMatrices({.traceparent = other}).ok());
+  EXPECT_TRUE(client.ListMatrices({.traceparent = other, .tracestate = "b=2,c=3"}).ok());
   setenv("TRACEPARENT", kOf, 1);
+  setenv("TRACESTATE", "d=4", 1);
   EXPECT_TRUE(Client({.address = server.address()}).ListMatrices().ok());
   setenv("TRACEPARENT", "nonsense of somebody else's", 1);
   EXPECT_TRUE(Client({.address = server.address()}).ListMatrices().ok());
   unsetenv("TRACEPARENT");
-  EXPECT_THAT(seen, ElementsAre("", kOf, other, kOf, ""));
-  const auto bad = client.ListMatrices({.traceparent = "00-1-2-3"});
-  ASSERT_FALSE(bad.ok());
-  EXPECT_EQ(bad.error().field, "traceparent");
+  unsetenv("TRACESTATE");
+  const std::string of = kOf;
+  EXPECT_THAT(seen, ElementsAre("", of + " a=1", other, other + " b=2,c=3", of + " d=4", ""));
+  for (const auto& [options, field] :
+       {std::pair(CallOptions{.traceparent = "00-1-2-3"}, "traceparent"),
+        std::pair(CallOptions{.tracestate = "a\n"}, "tracestate")}) {
+    const auto bad = client.ListMatrices(options);
+    ASSERT_FALSE(bad.ok());
+    EXPECT_EQ(bad.error().field, field);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import threading
 
 import pytest
 
@@ -100,3 +101,40 @@ def test_calls_are_in_the_trace_of_their_caller(address, monkeypatch):
         assert client.system(a).start_solve(right_hand_side(a)).wait().info.trace_id == TRACE
     with pytest.raises(spaid.InputError, match='traceparent'):
         spaid.Client(address, traceparent=TRACE)
+    with pytest.raises(spaid.InputError, match='tracestate'):
+        spaid.Client(address, traceparent=PARENT, tracestate='a\n')
+
+
+def test_single_calls_are_in_a_trace_of_their_own(address, monkeypatch):
+    monkeypatch.delenv('TRACEPARENT', raising=False)
+    a = poisson(8)
+    b = right_hand_side(a)
+    other = PARENT.replace(TRACE, TRACE[::-1])
+
+    def trace_of(client):
+        return client.system(a).start_solve(b).wait().info.trace_id
+
+    with spaid.Client(address) as client, spaid.Client(address, traceparent=other) as traced:
+        with spaid.in_trace(PARENT, 'vendor=1'):
+            assert (trace_of(client), trace_of(traced)) == (TRACE, TRACE)
+            with spaid.in_trace(other):
+                assert trace_of(client) == TRACE[::-1]
+            with spaid.in_trace(''):
+                assert trace_of(traced) == ''
+            seen = []
+            thread = threading.Thread(target=lambda: seen.append(trace_of(client)))
+            thread.start()
+            thread.join()
+            assert seen == [''], 'another thread is another context'
+        assert (trace_of(client), trace_of(traced)) == ('', TRACE[::-1])
+        with pytest.raises(spaid.InputError, match='traceparent'), spaid.in_trace('00'):
+            pass
+
+    async def both():
+        async with spaid.aio.Client(address) as client:
+            async def one(parent):
+                with spaid.in_trace(parent):
+                    return (await (await client.system(a).start_solve(b)).wait()).info.trace_id
+            return await asyncio.gather(one(PARENT), one(other))
+
+    assert asyncio.run(both()) == [TRACE, TRACE[::-1]]

@@ -112,9 +112,9 @@ class Bystander:
 class TestCase(unittest.TestCase):
     """A test whose daemons must end with status 0 at SIGTERM when it is over."""
 
-    def start(self, *flags, nofile=None, status=0):
+    def start(self, *flags, status=0, **more):
         """A daemon; `status`: how it must end."""
-        started = daemon_module.Daemon(*flags, nofile=nofile)
+        started = daemon_module.Daemon(*flags, **more)
         self.addCleanup(started.close)
         self.addCleanup(self._stopped, started, status)
         return started

@@ -14,8 +14,8 @@ import urllib.request
 class Daemon:
     """Starts the program SPAID_DAEMON names; `close` ends it whatever happens."""
 
-    def __init__(self, *flags, nofile=None):
-        """`nofile`: its limit of descriptors, soft and hard."""
+    def __init__(self, *flags, nofile=None, within=()):
+        """`nofile`: its limit of descriptors, soft and hard. `within`: words of a program that becomes it."""
         self.folder = tempfile.TemporaryDirectory(prefix='spaid-attack-')
         port_file = pathlib.Path(self.folder.name, 'port')
         self.log = pathlib.Path(self.folder.name, 'log')
@@ -27,7 +27,7 @@ class Daemon:
         limit = [] if nofile is None else ['prlimit', f'--nofile={nofile}:{nofile}']
         with open(self.log, 'w') as out:
             self.process = subprocess.Popen(
-                [*limit, os.environ['SPAID_DAEMON'], f'--port-file={port_file}', *flags,
+                [*within, *limit, os.environ['SPAID_DAEMON'], f'--port-file={port_file}', *flags,
                  *(flag for flag in defaults if flag.split('=')[0] not in given)],
                 stdout=out, stderr=subprocess.STDOUT)
         self.wait(port_file.exists, 'serves', 30)

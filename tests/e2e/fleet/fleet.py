@@ -12,6 +12,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import uuid
 
 import attack
 import grpc
@@ -75,11 +76,11 @@ class HaProxy(Proxy):
     """`state()` tells what it thinks of the daemons."""
 
     def text(self):
-        servers = ''.join(f'    server spaid-{k} {one.address} id {k + 1} check port {one.ops_port}\n'
-                          for k, one in enumerate(self.daemons))
         text = (DEPLOY / 'haproxy.cfg').read_text()
-        text, found = re.subn(r'(?:^    server spaid-\d spaid-\d\.spaid:7433 id \d\n)+', servers, text,
-                              flags=re.MULTILINE)
+        options, = set(re.findall(r'^    server spaid-\d spaid-\d\.spaid:7433 id \d (.*)$', text, re.MULTILINE))
+        servers = ''.join(f'    server spaid-{k} {one.address} id {k + 1} {options} check port {one.ops_port}\n'
+                          for k, one in enumerate(self.daemons))
+        text, found = re.subn(r'(?:^    server spaid-\d spaid-.*\n)+', servers, text, flags=re.MULTILINE)
         assert found == 1
         stats = pathlib.Path(self.folder.name, 'stats')
         return replaced(text, [(r'^    bind .*$', f'    bind {self.address} proto h2'),
@@ -129,6 +130,60 @@ class Nginx(Proxy):
         self.process.send_signal(1)  # SIGHUP
 
 
+def run(*words):
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=30)
+
+
+class Host:
+    """A network namespace with an address, a cable to this one, and what it takes to run there. Takes root."""
+
+    def __init__(self):
+        own = uuid.uuid4()
+        self.space = f'spaid-{own.hex[:6]}'
+        net = f'10.{100 + own.bytes[0] % 100}.{own.bytes[1]}'  # not that of a test beside this one
+        self.address, near = f'{net}.2', f'{net}.1'
+        self.within = ('ip', 'netns', 'exec', self.space)
+        self._must('ip', 'netns', 'add', self.space)
+        try:
+            self._must('ip', 'link', 'add', self.space, 'type', 'veth', 'peer', 'name', 'link0', 'netns', self.space)
+            self._must('ip', 'addr', 'add', f'{near}/24', 'dev', self.space)
+            self._must('ip', '-n', self.space, 'addr', 'add', f'{self.address}/24', 'dev', 'link0')
+            self._must('ip', '-n', self.space, 'link', 'set', 'lo', 'up')
+            self._must('ip', 'link', 'set', self.space, 'up')
+            self.mend()
+        except AssertionError:
+            self.close()
+            raise
+
+    @staticmethod
+    def _must(*words):
+        done = run(*words)
+        assert done.returncode == 0, f'{" ".join(words)}: {done.stderr.strip()}'
+
+    def cut(self):
+        """What is sent is lost, and nobody is told."""
+        self._must('ip', '-n', self.space, 'link', 'set', 'link0', 'down')
+
+    def mend(self):
+        self._must('ip', '-n', self.space, 'link', 'set', 'link0', 'up')
+
+    def close(self):
+        run('ip', 'netns', 'del', self.space)
+
+    @classmethod
+    def missing(cls):
+        """Why there cannot be one; '' where there can."""
+        if os.geteuid() != 0:
+            return 'not root'
+        if shutil.which('ip') is None:
+            return 'no ip (Debian: iproute2)'
+        try:
+            cls().close()
+        except AssertionError as error:
+            return f'no network namespaces, or no pairs of virtual interfaces: {error}'
+        return ''
+
+
 def upload(stub, affinity):
     """Stores a small pattern under an affinity; its handle."""
     header = matrix_pb2.MatrixHeader(n=1, nnz=1, layout=arrays_pb2.LAYOUT_CSC, pattern_only=True)
@@ -140,8 +195,9 @@ def upload(stub, affinity):
     return answers[-1].done.matrix.name
 
 
-def places(proxy, daemons, affinities):
-    """Uploads under each affinity by the proxy; which daemon each came to, by its number."""
+def places(proxy, daemons, affinities, without=None):
+    """Uploads under each affinity by the proxy; which daemon each came to, by its number. `without`: one that cannot
+    be reached."""
     with attack.channel(proxy) as channel:
         stub = matrix_pb2_grpc.MatrixServiceStub(channel)
         handles = {affinity: upload(stub, affinity) for affinity in affinities}
@@ -149,7 +205,7 @@ def places(proxy, daemons, affinities):
         assert handle.endswith(f'-{affinity}'), handle
     where = {}
     for k, daemon in enumerate(daemons):
-        if daemon.alive():
+        if daemon.alive() and daemon is not without:
             with attack.channel(daemon) as channel:
                 stub = matrix_pb2_grpc.MatrixServiceStub(channel)
                 token = ''

@@ -104,8 +104,7 @@ class Drain(FleetTest):
     def test_by_haproxy(self):
         daemons = self.daemons(3, *self.GRACE)
         proxy = self.before(fleet.HaProxy, daemons)
-        # In some runs the proxy resets a call or two, which may come back.
-        self.check(proxy.address, daemons, lambda: daemons[1].process.send_signal(signal.SIGTERM), '--retries=3')
+        self.check(proxy.address, daemons, lambda: daemons[1].process.send_signal(signal.SIGTERM))
         self.assertEqual(proxy.state(1), 'DOWN')
         self.assertEqual(daemons[1].process.wait(timeout=60), 0)
 

@@ -30,11 +30,9 @@ class Traces(attack.TestCase):
         self.addCleanup(made.close)
         return made
 
-    def spaidctl(self, daemon, *arguments, traceparent=None):
-        environment = dict(os.environ)
-        environment.pop('TRACEPARENT', None)
-        if traceparent:
-            environment['TRACEPARENT'] = traceparent
+    def spaidctl(self, daemon, *arguments, **trace):
+        environment = {name: value for name, value in os.environ.items() if name not in ('TRACEPARENT', 'TRACESTATE')}
+        environment.update((name.upper(), value) for name, value in trace.items())
         done = subprocess.run([os.environ['SPAIDCTL'], *arguments, f'--address={daemon.address}', '--json'],
                               capture_output=True, text=True, check=False, timeout=60, env=environment)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -44,12 +42,12 @@ class Traces(attack.TestCase):
         taken = self.collector()
         daemon = self.start(f'--otlp-endpoint={taken.endpoint}', '--log-level=debug')
         self.spaidctl(daemon, 'solve', 'gallery:poisson:40', '--engine=static-spai', '--out=/dev/null',
-                      traceparent=PARENT)
+                      traceparent=PARENT, tracestate='vendor=1')
         taken.wait(lambda: taken.named('spaid.v1.SolverService/Solve'), daemon)
         calls = {span.name: span for span in taken.spans if span.name.startswith('spaid.v1.')}
         self.assertEqual(set(calls), {'spaid.v1.MatrixService/UploadMatrix', 'spaid.v1.SolverService/Solve'})
         for call in calls.values():
-            self.assertEqual((call.trace_id.hex(), call.parent_span_id.hex()), (TRACE, SPAN))
+            self.assertEqual((call.trace_id.hex(), call.parent_span_id.hex(), call.trace_state), (TRACE, SPAN, 'vendor=1'))
             self.assertEqual(call.kind, call.SPAN_KIND_SERVER)
             self.assertEqual(call.status.code, call.status.STATUS_CODE_UNSET)
             self.assertEqual(collector.attributes(call)['rpc.system'], 'grpc')
@@ -67,6 +65,17 @@ class Traces(attack.TestCase):
             self.assertLessEqual(parent.start_time_unix_nano, span.start_time_unix_nano + 1000000, span.name)
             self.assertLessEqual(span.start_time_unix_nano, span.end_time_unix_nano, span.name)
             self.assertLessEqual(span.end_time_unix_nano, parent.end_time_unix_nano + 1000000, span.name)
+        # Some residuals, the last with which it converged; of the others none.
+        residuals = [collector.attributes(event) for event in of_solve['solve'].events]
+        self.assertTrue(2 <= len(residuals) <= 16, residuals)
+        iterations = [one['spaid.iteration'] for one in residuals]
+        self.assertEqual(iterations, sorted(iterations))
+        self.assertLessEqual(residuals[-1]['spaid.relative_residual'], 1e-8)
+        for event in of_solve['solve'].events:
+            self.assertEqual(event.name, 'residual')
+            self.assertTrue(of_solve['solve'].start_time_unix_nano <= event.time_unix_nano
+                            <= of_solve['solve'].end_time_unix_nano)
+        self.assertFalse([span for span in taken.spans if span.events and span is not of_solve['solve']])
         order = [of_solve[name] for name in ('queue', 'plan', 'build', 'solve')]
         for before, after in zip(order, order[1:]):
             self.assertLessEqual(before.end_time_unix_nano, after.start_time_unix_nano)

@@ -68,11 +68,13 @@ TEST(Tracer, ChildrenAreTheCallsAndEndAfterTheyBegin) {
   const TracePtr trace = tracer.Begin(kParent, "a=1");
   EXPECT_EQ(trace->state, "a=1");
   const WallTime late(std::chrono::seconds(2)), early(std::chrono::seconds(1));
-  tracer.Child(trace, "queue", late, early);
+  tracer.Child(trace, "queue", late, early, {{early, 3, 0.5}});
   tracer.Call({.of = trace, .name = "call", .begin = early, .end = late});
   ASSERT_EQ(kept.spans.size(), 2u);
   EXPECT_EQ(kept.spans[0].parent, trace->span);
   EXPECT_EQ(kept.spans[0].end, late) << "a clock that was set back";
+  ASSERT_EQ(kept.spans[0].residuals.size(), 1u);
+  EXPECT_EQ(kept.spans[0].residuals[0].iteration, 3);
   EXPECT_EQ(kept.spans[1].id, trace->span);
   EXPECT_EQ(kept.spans[1].parent, ParseTraceparent(kParent)->parent);
   EXPECT_TRUE(kept.spans[1].is_call);

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "server/base/process.h"
 #include "server/base/status.h"
 #include "server/rpc/backend.h"
 

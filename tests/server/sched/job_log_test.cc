@@ -163,5 +163,31 @@ TEST_F(JobLogTest, ACurveIsOneRightHandSidesAndBounded) {
   EXPECT_TRUE(log.Curve(2, 10).empty());
 }
 
+TEST_F(JobLogTest, MarksAreTheBatchesOfTheFirstRightHandSide) {
+  JobLog log = Make();
+  const WallTime start = clock_.WallNow();
+  log.Progress(Now(), v1::STAGE_BUILD, 1, 2);
+  EXPECT_TRUE(log.Marks(16).empty());
+  for (int i = 0; i <= 10; ++i) {
+    log.Residual(Now(), 0, i, 1.0 / (1 + i));
+    log.Residual(Now(), 1, i, 2.0);
+    clock_.Advance(milliseconds(50));
+  }
+  log.Flush(Now(), /*only_if_due=*/false);
+  const auto marks = log.Marks(16);
+  ASSERT_EQ(marks.size(), 6u) << "the first at once, then one in two";
+  EXPECT_EQ(marks[0].iteration, 0);
+  EXPECT_EQ(marks[0].time, start);
+  EXPECT_EQ(marks[1].iteration, 2);
+  EXPECT_EQ(marks[1].time, start + milliseconds(100));
+  EXPECT_EQ(marks[1].relative_residual, 1.0 / 3);
+  EXPECT_EQ(marks.back().iteration, 10);
+  EXPECT_EQ(marks.back().time, start + milliseconds(500));
+  const auto few = log.Marks(3);
+  ASSERT_EQ(few.size(), 3u);
+  EXPECT_EQ(few[0].iteration, 0);
+  EXPECT_EQ(few[2].iteration, 10);
+}
+
 }  // namespace
 }  // namespace spaid::server

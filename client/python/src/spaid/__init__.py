@@ -17,13 +17,14 @@ import os
 import threading
 from typing import Any
 
+from spaid._core import in_trace
 from spaid.client import Client, Job, System
 from spaid.errors import Code, InputError, SpaidError
 from spaid.results import JobEnd, JobInfo, MatrixInfo, PreconditionerInfo, Progress, RhsOutcome, ServerInfo, SolveResult
 
 __version__ = '0.1.0'
 __all__ = ['Client', 'Code', 'InputError', 'Job', 'JobEnd', 'JobInfo', 'MatrixInfo', 'PreconditionerInfo', 'Progress',
-           'RhsOutcome', 'ServerInfo', 'SolveResult', 'SpaidError', 'System', 'default_client', 'solve']
+           'RhsOutcome', 'ServerInfo', 'SolveResult', 'SpaidError', 'System', 'default_client', 'in_trace', 'solve']
 
 _lock = threading.Lock()
 _default: tuple[tuple[str | None, ...], Client] | None = None

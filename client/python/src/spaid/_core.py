@@ -6,12 +6,14 @@ Unary, or a SpaidError where it failed. What it returns is the result of the cal
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import dataclasses
 import os
 import random
 import re
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, TypeVar, Union
 
 from spaid._calls import Stream, Unary
@@ -24,12 +26,37 @@ DEFAULT_ADDRESS = '127.0.0.1:7433'
 MAX_CHUNK_BYTES = 3 << 20
 _MAX_ORDERS = 4096
 _TRACEPARENT = re.compile('[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}')
+_TRACESTATE = re.compile('[ -~]{0,512}')  # what everybody passes on
 # A connection that failed is tried again at the pace of our own retries, which know what may be repeated.
 CHANNEL_OPTIONS = [
     ('grpc.keepalive_time_ms', 30_000), ('grpc.keepalive_timeout_ms', 20_000),
     ('grpc.http2.max_pings_without_data', 0), ('grpc.initial_reconnect_backoff_ms', 100),
     ('grpc.max_reconnect_backoff_ms', 2_000), ('grpc.min_reconnect_backoff_ms', 5_000), ('grpc.enable_retries', 0),
     ('grpc.use_local_subchannel_pool', 1), ('grpc.primary_user_agent', 'spaid-python')]
+
+
+_trace: contextvars.ContextVar[tuple[str, str] | None] = contextvars.ContextVar('spaid_trace', default=None)
+
+
+def check_trace(parent: str, state: str) -> None:
+    """BAD_OPTION unless they are a traceparent, or '', and what can go with it."""
+    if parent and not _TRACEPARENT.fullmatch(parent):
+        raise bad('BAD_OPTION', 'traceparent', 'is not 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower '
+                  'case; see W3C Trace Context')
+    if not _TRACESTATE.fullmatch(state):
+        raise bad('BAD_OPTION', 'tracestate', 'has more than 512 characters, or some that a header cannot hold')
+
+
+@contextlib.contextmanager
+def in_trace(traceparent: str, tracestate: str = '') -> Iterator[None]:
+    """Makes the calls of its `with` block part of a span, in place of their client's traceparent: of this thread, or of
+    this asyncio task and those that it starts. InputError/BAD_OPTION."""
+    check_trace(traceparent, tracestate)
+    token = _trace.set((traceparent, tracestate))
+    try:
+        yield
+    finally:
+        _trace.reset(token)
 
 
 class Sleep(NamedTuple):
@@ -50,6 +77,7 @@ class Settings:
     token: str = ''
     tenant: str = ''
     traceparent: str = ''
+    tracestate: str = ''
     ca_file: str = ''
     certificate_file: str = ''
     key_file: str = ''
@@ -72,9 +100,7 @@ class Settings:
             raise bad('BAD_OPTION', 'chunk_bytes', f'is {self.chunk_bytes}; it must be in 8 .. {MAX_CHUNK_BYTES}')
         if self.staging_bytes < 0:
             raise bad('BAD_OPTION', 'staging_bytes', f'is {self.staging_bytes}; 0 or more is needed')
-        if self.traceparent and not _TRACEPARENT.fullmatch(self.traceparent):
-            raise bad('BAD_OPTION', 'traceparent', 'is not 00-<32 hex digits>-<16 hex digits>-<2 hex digits>, in lower '
-                      'case; see W3C Trace Context')
+        check_trace(self.traceparent, self.tracestate)
         for field in ('token', 'tenant'):
             if not all(' ' <= c <= '~' for c in getattr(self, field)):
                 raise bad('BAD_OPTION', field, 'holds characters that a header cannot; is there a line end in it?')
@@ -84,12 +110,12 @@ class Settings:
 
     @classmethod
     def of(cls, address: str | None, token: str | None, local_socket: str | None, **others: Any) -> Settings:
-        """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None, and $TRACEPARENT."""
+        """With $SPAID_ADDRESS, $SPAID_TOKEN and $SPAID_LOCAL_SOCKET for what is None, and $TRACEPARENT, $TRACESTATE."""
         env = os.environ.get
-        given = env('TRACEPARENT', '')
+        given, state = env('TRACEPARENT', ''), env('TRACESTATE', '')
         # A value that is none, set by somebody else, is nobody's error.
         if not others.get('traceparent') and _TRACEPARENT.fullmatch(given):
-            others['traceparent'] = given
+            others.update(traceparent=given, tracestate=state if _TRACESTATE.fullmatch(state) else '')
         return cls(address if address is not None else env('SPAID_ADDRESS') or DEFAULT_ADDRESS,
                    token if token is not None else env('SPAID_TOKEN', ''),
                    local_socket=local_socket if local_socket is not None else env('SPAID_LOCAL_SOCKET', ''),
@@ -107,8 +133,11 @@ class Settings:
             pairs.append(('authorization', f'Bearer {self.token}'))
         if self.tenant:
             pairs.append(('x-spaid-tenant', self.tenant))
-        if self.traceparent:
-            pairs.append(('traceparent', self.traceparent))
+        parent, state = _trace.get() or (self.traceparent, self.tracestate)
+        if parent:
+            pairs.append(('traceparent', parent))
+        if parent and state:
+            pairs.append(('tracestate', state))
         return tuple(pairs)
 
     @property

@@ -38,11 +38,13 @@ class Client:
     def __init__(self, address: str | None = None, *, token: str | None = None, tenant: str = '', ca_file: str = '',
                  certificate_file: str = '', key_file: str = '', local_socket: str | None = None,
                  max_attempts: int = 4, chunk_bytes: int = 1 << 20, send_digests: bool = True,
-                 send_checksums: bool = True, staging_bytes: int = 256 << 20, traceparent: str = '') -> None:
+                 send_checksums: bool = True, staging_bytes: int = 256 << 20, traceparent: str = '',
+                 tracestate: str = '') -> None:
         self._driver = Driver(Settings.of(
             address, token, local_socket, tenant=tenant, ca_file=ca_file, certificate_file=certificate_file,
             key_file=key_file, max_attempts=max_attempts, chunk_bytes=chunk_bytes, send_digests=send_digests,
-            send_checksums=send_checksums, staging_bytes=staging_bytes, traceparent=traceparent))
+            send_checksums=send_checksums, staging_bytes=staging_bytes, traceparent=traceparent,
+            tracestate=tracestate))
 
     async def __aenter__(self) -> Client:
         return self

@@ -36,7 +36,8 @@ class Client:
     with it arrays of 256 KiB and more go by shared memory, through segments of up to staging_bytes in all, or where
     they lie, if `allocate` made them. max_attempts: of calls that may be repeated, with back-off. chunk_bytes: 8 to
     3 MiB. send_digests: ask whether the daemon has a matrix before it is sent (needs xxhash). traceparent: the span
-    that calls are part of, as W3C Trace Context writes it; '': $TRACEPARENT.
+    that calls are part of, as W3C Trace Context writes it, with its tracestate; '': $TRACEPARENT and $TRACESTATE; of
+    single calls: spaid.in_trace.
 
     InputError/BAD_OPTION, UNREADABLE_FILE at once; every call may raise SpaidError.
 
@@ -49,11 +50,13 @@ class Client:
     def __init__(self, address: str | None = None, *, token: str | None = None, tenant: str = '', ca_file: str = '',
                  certificate_file: str = '', key_file: str = '', local_socket: str | None = None,
                  max_attempts: int = 4, chunk_bytes: int = 1 << 20, send_digests: bool = True,
-                 send_checksums: bool = True, staging_bytes: int = 256 << 20, traceparent: str = '') -> None:
+                 send_checksums: bool = True, staging_bytes: int = 256 << 20, traceparent: str = '',
+                 tracestate: str = '') -> None:
         self._driver = Driver(Settings.of(
             address, token, local_socket, tenant=tenant, ca_file=ca_file, certificate_file=certificate_file,
             key_file=key_file, max_attempts=max_attempts, chunk_bytes=chunk_bytes, send_digests=send_digests,
-            send_checksums=send_checksums, staging_bytes=staging_bytes, traceparent=traceparent))
+            send_checksums=send_checksums, staging_bytes=staging_bytes, traceparent=traceparent,
+            tracestate=tracestate))
 
     def __enter__(self) -> Client:
         return self
