@@ -74,7 +74,7 @@ int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options) {
   const double all = options.max_operator_complexity * static_cast<double>(nnz);
   const double rows = kMostAllRows * static_cast<double>(n);
   const double p = std::min(kMostInRow * rows, all + rows);
-  // What stays: entries of A, P and R; pointers, diagonals, scales and near-null vectors. Beside
+  // Stays: entries of A, P and R; pointers, diagonals, scales and near-null vectors. Beside
   // them, of the level at hand: A as it comes and its transpose, couplings and the strong graph of
   // both, the filtered matrix, A P, and the scratch of sorts.
   const double stays = kEntry * (all + 2 * p) + 8 * 8 * rows;

@@ -11,7 +11,7 @@
 
 namespace spaid::kernels {
 
-// Of what elimination began with.
+// A share of what elimination began with.
 inline constexpr double kSingularPivot = 1e-12;
 // Bounds, for each row, what Galerkin products leave of a zero: at most 0.7 ε of Neumann problems
 // on 24³ to 160³ nodes, whose own diagonal falls by 60 meanwhile; nothing that is regular comes

@@ -57,7 +57,7 @@ struct NearNullArrays {
 
 inline constexpr int kMostNearNull = 8;
 
-// Of D^(1/2) 1, the Rayleigh quotient that that of 1 is under where 1 is taken.
+// The share of D^(1/2) 1's Rayleigh quotient that that of 1 is under where 1 is taken.
 inline constexpr double kMuchLessRayleigh = 0.1;
 
 // Checks vectors that are given, as MakeNearNull does.

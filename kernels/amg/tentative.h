@@ -15,7 +15,7 @@
 
 namespace spaid::kernels {
 
-// Of its norm, what is left of a column that does not depend on those before it is more.
+// A column that does not depend on those before it has more than this share of its norm left.
 inline constexpr double kDependentColumn = 1e-8;
 
 // Columns that coarse levels have to represent, n x count, column-major. None: one column of ones.

@@ -77,7 +77,7 @@ std::vector<IndexRange> CutByColumns(size_t parts, const int64_t* ptr, int64_t n
 }
 
 IndexRange RangeQueue::Take(bool whole_part) {
-  // Of all the work of one part: less is not worth a launch of its own.
+  // Least share of the work of one part: less is not worth a launch of its own.
   constexpr double kLeast = 1.0 / 64;
   const std::lock_guard lock(mutex_);
   const double share = whole_part ? all_ / parts_ : std::max(left_ / 2, all_ * kLeast) / parts_;

@@ -50,7 +50,7 @@ CscMatrix Rescaled(CscMatrix a) {
   return a;
 }
 
-// Of aFSAI: with and without rows that repeat, "s" in random order.
+// For aFSAI: with and without rows that repeat, "s" in random order.
 struct Grown {
   Problem problem;
   Precision precision = Precision::kFp64;

@@ -123,7 +123,7 @@ class RanksDevice {
     int64_t n = 0, nnz = 0;
     int64_t longest_column = 0, longest_row = 0;  // entries
     int64_t long_columns = 0;                     // CountLong
-    // Of AᵀA, upper bounds: entries, those of a column, those of the columns that a rank owns.
+    // Upper bounds on AᵀA: entries, those of a column, those of the columns that a rank owns.
     int64_t gram_nnz = 0, gram_longest = 0, gram_own = 0;
     // The most of any rank: columns; entries of its columns or of its rows; of its rows.
     int64_t columns = 0, entries = 0, of_rows = 0;

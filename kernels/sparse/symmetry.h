@@ -13,7 +13,7 @@
 namespace spaid::kernels {
 
 inline constexpr double kSymmetryTolerance = 1e-12;
-// What the assembly of a matrix may leave of an entry that is zero in theory: a few roundings of
+// The assembly of a matrix may leave so much of an entry that is zero in theory: a few roundings of
 // the size of the diagonal entries beside it.
 inline constexpr double kAssemblyNoise = 8 * std::numeric_limits<double>::epsilon();
 

@@ -53,7 +53,7 @@ struct Span {
   std::string_view name;  // "queue", of a call "SolverService/Solve"; static storage
   WallTime begin, end;
   std::vector<Residual> residuals = {};  // of a solve: a few
-  // Of a call alone.
+  // Only of a call.
   bool is_call = false;
   int code = 0;                         // gRPC's
   std::string reason = {}, error = {};  // of its error, and the message; empty: none

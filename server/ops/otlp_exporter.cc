@@ -242,7 +242,7 @@ void OtlpExporter::Run() {
       last = stopping_;
       if (waiting_.empty()) continue;
     }
-    // What finds nobody waits on, and costs nothing more: the queue is full before long.
+    // Spans that find nobody wait on, and cost nothing more: the queue is full before long.
     patient = channel_->GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_TRANSIENT_FAILURE;
     if (patient && !last) continue;
     {

@@ -39,7 +39,7 @@ struct Search {
   int32_t* undecided;
   SumSpace space;
 
-  // Of a node, whether the second phase is about it.
+  // Whether the second phase is about a node.
   __device__ bool Left(int64_t i) const { return root_of[i] < 0 && graph.Coupled(i); }
 };
 

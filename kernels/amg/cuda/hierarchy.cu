@@ -130,7 +130,7 @@ kernels::Result<const kernels::AmgHierarchy*> HierarchyOnDevice::OnHost(
 }
 
 void HierarchyOnDevice::DropDeviceCopy() const {
-  // Where the device does not answer there is nothing left to keep it for.
+  // A device that does not answer leaves nothing to keep it for.
   if (!OnHost(kernels::Context()).ok() && !device_->lost()) return;
   std::shared_ptr<const Hierarchy> dropped;
   const std::lock_guard lock(mutex_);

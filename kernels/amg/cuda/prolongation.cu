@@ -22,7 +22,7 @@ constexpr double kTight = 2.2;       // row sums up to it are a good bound on ρ
 constexpr int kPowerSteps = 12;
 constexpr double kGrain = 64;
 
-// What kernels read of a RowMatrix.
+// A RowMatrix as kernels read it.
 struct RowsRef {
   explicit RowsRef(const RowMatrix& of)
       : n(of.n), ptr(of.col_ptr.get()), columns(of.row_idx.get()), values(of.values.get()) {}

@@ -1,4 +1,4 @@
-// What a level of smoothed aggregation is made of on a device: the host's
+// Makes the matrices of a level of smoothed aggregation on a device: the host's
 // kernels/amg/prolongation.h and smoothers.h for one unknown a node and one near-null vector, with
 // the host's bits.
 //

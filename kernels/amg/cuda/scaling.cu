@@ -15,7 +15,7 @@ using layout::Blocks, layout::kThreads, layout::ThreadOfGrid, layout::ThreadsOfG
 
 constexpr int64_t kBlock = kernels::kRowsOfOneThread;  // of the host's sums
 
-// What the host asks of all rows.
+// Holds the answers to what the host asks of all rows.
 struct Findings {
   unsigned long long first_bad = ~0ull;  // row whose diagonal entry is zero, or of the other sign
   unsigned long long beta = 0;           // its bits

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of a symmetric A on its pattern; the diagonal has zeros. `least`: what row i calls strong; 0:
+// For a symmetric A, on its pattern; the diagonal has zeros. `least`: what row i calls strong; 0:
 // nothing is.
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-// Of the union of the rows of A and Aᵀ: a place for each entry of both.
+// For the union of the rows of A and Aᵀ: a place for each entry of both.
 __global__ void __launch_bounds__(kThreads)
     UnionKernel(PatternRef a, const double* __restrict__ values, PatternRef mirror,
                 const double* __restrict__ mirror_values, const double* __restrict__ roots,

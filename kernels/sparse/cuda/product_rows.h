@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(Shape<kLanes, kSlots, kPass>::kBlock)
       reinterpret_cast<int32_t*>(memory + (kValues ? Of::kRows * kSlots : 0)) + own * kSlots};
   const int32_t count = classes->count[k];
   list += classes->Begin(k);
-  // Of the warp's first lane.
+  // The value of the warp's first lane.
   const int64_t begin = int64_t{blockIdx.x} * Of::kRows + threadIdx.x / 32 * (32 / kLanes);
   for (int64_t first = begin; first < count; first += int64_t{gridDim.x} * Of::kRows) {
     const int64_t at = first + static_cast<int>(threadIdx.x) % 32 / kLanes;

@@ -61,7 +61,7 @@ struct ByEntries {
     return entries == 0 ? -1 : ClassOfEntries(entries, kMostSlotsOfValues);
   }
 };
-// Of rows that are not counted yet, as LongerKernel found it; -1 of others.
+// The length of rows that are not counted yet, as LongerKernel found it; -1 for others.
 struct Uncounted {
   const int32_t* entries;
   __device__ int operator()(int64_t i) const {

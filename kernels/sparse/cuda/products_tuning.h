@@ -11,7 +11,7 @@ inline constexpr double kSureSlots = 256, kProductsASlot = 2;
 inline constexpr int kProbes = 32;
 // Rows in larger tables are sorted, in smaller ones ranked.
 inline constexpr int kMostRankedSlots = 256;
-// Of tables in a block, at most: two blocks a multiprocessor.
+// Bytes of the tables in a block, at most: two blocks a multiprocessor.
 inline constexpr int kTableBytes = 98304;
 // Threads of a block where each has a row: 32 entries of each take 48 KB.
 inline constexpr int kSingleThreads = 128;

@@ -99,7 +99,7 @@ class Restart(Arrays):
             handles[name] = self.ctl(daemon, 'upload', self.file(name, matrix))
             before[name] = self.x_of(daemon, handles[name]['name'], matrix[0], *options)
         for ranks in (3, 1, 4):
-            # What is not written yet is written after SIGTERM.
+            # A matrix that is not written yet is written after SIGTERM.
             self.assertEqual(daemon.stop(), 0, daemon.text())
             daemon = self.keeping(ranks)
             self.assertEqual(self.there(daemon, f'mpi:{ranks}'), 0, 'nothing comes before it is asked for')
@@ -310,7 +310,7 @@ class Values(Arrays):
         self.assertEqual(int(fallback), 0)
         self.assertEqual(daemon.metric('spaid_local_array_bytes_total', direction='read'),
                          pointers.nbytes + indices.nbytes + 2 * values.nbytes)
-        # What comes by chunks is found to be the same.
+        # One that comes by chunks is found to be the same.
         again = self.upload(daemon, (pointers, indices, values), affinity=first.split('-')[1])
         self.assertEqual(again.matrix.name, first)
         there = self.there(daemon, 'mpi:3')

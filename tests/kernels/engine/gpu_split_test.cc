@@ -339,7 +339,7 @@ TEST_F(GpuSplit, ItsPreconditionersServeSolvesOnADevice) {
   EXPECT_EQ(iterations[0], iterations[1]);
 }
 
-// What a solve finds there is one device's G, with nothing to bring from the host.
+// A solve finds one device's G there, with nothing to bring from the host.
 TEST_F(GpuSplit, AJoinedGServesSolvesWhereItLies) {
   CountUploads();
   const CscMatrix a = bench::WithVaryingCoefficients(bench::ConvectionDiffusion(24, 0));

@@ -85,7 +85,7 @@ TEST(RankBytes, OfSharesAreNoLessThanOfThePattern) {
     const auto by_pattern = BoundRankBytes(a.pattern(), build, shape);
     const auto by_shares = BoundRankBytes(shares, build, shape);
     ASSERT_TRUE(by_shares.ok());
-    // Of the pattern nobody knows which rank has which columns of AᵀA.
+    // Nobody knows from the pattern which rank has which columns of AᵀA.
     if (build.dynamic_spai == nullptr) {
       EXPECT_GE(by_shares->all, by_pattern->all);
     }

@@ -167,7 +167,7 @@ TEST(GpuProducts, ByHand) {
   });
 }
 
-// What cancels is stored, and the first product of -0 stays one.
+// An entry that cancels is stored, and the first product of -0 stays one.
 TEST(GpuProducts, ZerosAreTheHosts) {
   ExpectTheHosts(Make(2, 1, {0, 2}, {0, 1}, {1, -1}), Make(1, 2, {0, 1, 2}, {0, 0}, {7, 7}));
   ExpectTheHosts(Make(1, 1, {0, 1}, {0}, {-1}), Make(1, 1, {0, 1}, {0}, {0}));
@@ -199,7 +199,7 @@ TEST(GpuProducts, HaveTheHostsBitsOnRowsOfAllLengths) {
   }
   const CscMatrix b = OfLengths(lengths, 6001, 1);
   ExpectTheHosts(Identity(b.n_cols), b);
-  // Of many sums: all rows of B in each row of C.
+  // Many sums: all rows of B in each row of C.
   std::vector<int64_t> all(7, static_cast<int64_t>(lengths.size()));
   ExpectTheHosts(OfLengths(all, b.n_cols, 2), b);
 }

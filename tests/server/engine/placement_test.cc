@@ -166,7 +166,7 @@ TEST(PlacementTest, WhatIsReservedIsWithinTheLimit) {
   EXPECT_EQ(adapter.Place(build, estimate)->device_bytes, 0) << "the CPU's";
 }
 
-// Of multigrid with options that no GPU builds.
+// Multigrid with options that no GPU builds.
 TEST(PlacementTest, WhatNoGpuBuildsIsTheHosts) {
   const FakeEngine engine({FakeCpu(), FakeGpu(0)});
   const EngineAdapter adapter(engine, {.threads = 1});
