@@ -210,7 +210,7 @@ double SpectralBound(const CscView& rows, double tight, int steps, const Context
     double norm = 0;
     for (const double xi : x) norm += xi * xi;
     norm = std::sqrt(norm);
-    const CsrOperator a = CsrOperator::FromRows(rows);
+    const CsrOperator a = CsrOperator::FromRows(rows, context.threads);
     for (int step = 0; step < steps && norm > 0; ++step) {
       norm = PowerStep(a, x, norm, context, y);
       std::swap(x, y);

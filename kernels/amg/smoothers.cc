@@ -53,8 +53,9 @@ Array<double> InverseDiagonal(const CscView& rows, bool l1, const Context& conte
 
 // ρ(G A Gᵀ) from below, times 1.05, up to a multiple of 1/64.
 double FactoredRho(const CscView& a, const CscView& g, const CscView& gt, const Context& context) {
-  const CsrOperator a_op = CsrOperator::FromRows(a), g_op = CsrOperator::FromRows(g),
-                    gt_op = CsrOperator::FromRows(gt);
+  const CsrOperator a_op = CsrOperator::FromRows(a, context.threads),
+                    g_op = CsrOperator::FromRows(g, context.threads),
+                    gt_op = CsrOperator::FromRows(gt, context.threads);
   const auto n = Z(a.n_cols);
   std::vector<double> x(n), y(n), z(n);
   ForRows(a.n_cols, context,

@@ -18,7 +18,7 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
       g_columns = *std::move(columns);
     }
     g = std::make_shared<CsrOperator>(
-        CsrOperator::FromRows(std::exchange(m, std::move(g_columns))));
+        CsrOperator::FromRows(std::exchange(m, std::move(g_columns)), context.threads));
   }
   std::shared_ptr<HostPreconditioner> made(new HostPreconditioner(kind, std::move(m)));
   made->shown_ = std::move(shown);
@@ -26,8 +26,8 @@ Result<std::shared_ptr<const HostPreconditioner>> HostPreconditioner::Make(
   // The layouts borrow from matrix_, which moves no more.
   if (g != nullptr) {
     made->rows_ = std::move(g);
-    made->transposed_ =
-        std::make_shared<CsrOperator>(CsrOperator::FromRows(CscView(made->matrix_)));
+    made->transposed_ = std::make_shared<CsrOperator>(
+        CsrOperator::FromRows(CscView(made->matrix_), context.threads));
     made->factored_.emplace(made->rows_, made->transposed_);
   } else if (made->is_diagonal()) {
     made->diagonal_.emplace(made->matrix_.values);

@@ -134,18 +134,18 @@ Result<CsrOperator> CsrOperator::FromColumns(const CscView& a, const Context& co
   return Result<CsrOperator>(std::move(op));
 }
 
-CsrOperator CsrOperator::FromRows(const CscView& rows) {
+CsrOperator CsrOperator::FromRows(const CscView& rows, int threads) {
   CsrOperator op;
   op.rows_ = rows;
-  op.CutIntoBlocks(1);
+  op.CutIntoBlocks(threads);
   return op;
 }
 
-CsrOperator CsrOperator::FromRows(CscMatrix&& rows) {
+CsrOperator CsrOperator::FromRows(CscMatrix&& rows, int threads) {
   CsrOperator op;
   op.owned_ = std::move(rows);
   op.rows_ = op.owned_;  // as above
-  op.CutIntoBlocks(1);
+  op.CutIntoBlocks(threads);
   return op;
 }
 
@@ -190,7 +190,7 @@ Result<FactoredOperator> FactoredOperator::FromRows(const CscView& g_rows, const
   // The columns as they are serve as the rows of Gᵀ.
   auto transposed = CsrOperator::FromColumns(g_rows, context);
   if (!transposed.ok()) return transposed.status();
-  const auto g = std::make_shared<CsrOperator>(CsrOperator::FromRows(g_rows));
+  const auto g = std::make_shared<CsrOperator>(CsrOperator::FromRows(g_rows, context.threads));
   const auto gt = std::make_shared<CsrOperator>(*std::move(transposed));
   FactoredOperator op(g, gt);
   op.own_bytes_ = g->host_bytes() + gt->host_bytes();

@@ -27,9 +27,10 @@ class CsrOperator final : public LinearOperator {
   static Result<CsrOperator> FromColumns(const CscView& a, const Context& context);
   // The same on the calling thread, without a stop.
   static CsrOperator FromColumns(const CscView& a);
-  // `rows`: row j of the operator as column j. Borrowed: must outlive this; or taken over.
-  static CsrOperator FromRows(const CscView& rows);
-  static CsrOperator FromRows(CscMatrix&& rows);
+  // `rows`: row j of the operator as column j. Borrowed: must outlive this; or taken over. The same
+  // with any number of threads.
+  static CsrOperator FromRows(const CscView& rows, int threads = 1);
+  static CsrOperator FromRows(CscMatrix&& rows, int threads = 1);
 
   CsrOperator(CsrOperator&&) = default;
   CsrOperator& operator=(CsrOperator&&) = default;

@@ -68,7 +68,12 @@ TEST(Operators, OfNodesEqualTheDenseOnesForAnyNumberOfThreads) {
       ASSERT_NEAR(y[i], expected[i], 1e-12) << i;
       ASSERT_NEAR(in_floats[i], expected[i], 1e-4) << i;
     }
-    for (const int threads : {2, 3, 5}) EXPECT_EQ(Apply(op, x, threads), y) << threads;
+    for (const int threads : {2, 3, 5}) {
+      EXPECT_EQ(Apply(op, x, threads), y) << threads;
+      const CsrOperator laid_out = CsrOperator::FromRows(rows, threads);
+      EXPECT_EQ(laid_out.host_bytes(), op.host_bytes()) << threads;
+      EXPECT_EQ(Apply(laid_out, x, 1), y) << threads;
+    }
   }
 }
 
