@@ -234,17 +234,54 @@ Pattern OwnRowPattern(Mat of, int64_t n, int64_t entries) {
   return rows;
 }
 
-// Counts the columns of A that have a row in common with own columns [begin, end). `rows`: pattern
-// of the rows that these meet, by numbers `of`; null: their lengths `ptr` alone are here. At most
-// some steps are taken for each entry; columns for which none is left have as many as their rows
-// have together, or n.
-void CountGram(const SpreadMatrix& a, const Numbering& of, const Array<int64_t>& ptr,
-               const Array<int32_t>* rows, int64_t begin, int64_t end, std::span<int64_t> counts) {
-  const CscView own = a.columns;
-  const auto row = [&](int32_t i) {
-    const auto at = Z(of.Local(i));
-    return std::span(*rows).subspan(Z(ptr[at]), Z(ptr[at + 1] - ptr[at]));
+// Rows as sets of columns, 64 at a time: row r has words [ptr[r], ptr[r + 1]), ascending.
+struct WordRows {
+  struct Word {
+    int32_t at;  // of columns 64 at to 64 at + 63
+    uint64_t bits;
+    bool operator==(const Word&) const = default;
   };
+  Array<int64_t> ptr;
+  std::vector<Word> words;
+
+  std::span<const Word> row(int64_t r) const {
+    return std::span(words).subspan(Z(ptr[Z(r)]), Z(ptr[Z(r + 1)] - ptr[Z(r)]));
+  }
+};
+
+// `columns` [ptr[r], ptr[r + 1]): of row r, ascending.
+WordRows WordsOf(const Array<int64_t>& ptr, const Array<int32_t>& columns) {
+  const auto words_of = [&](size_t r, const auto& take) {
+    for (int64_t p = ptr[r]; p < ptr[r + 1];) {
+      const int32_t at = columns[Z(p)] >> 6;
+      uint64_t bits = 0;
+      for (; p < ptr[r + 1] && columns[Z(p)] >> 6 == at; ++p) {
+        bits |= uint64_t{1} << (columns[Z(p)] & 63);
+      }
+      take(WordRows::Word{at, bits});
+    }
+  };
+  WordRows rows;
+  rows.ptr.push_back(0);
+  int64_t count = 0;
+  for (size_t r = 0; r + 1 < ptr.size(); ++r) {
+    words_of(r, [&](const WordRows::Word&) { ++count; });
+    rows.ptr.push_back(count);
+  }
+  rows.words.reserve(Z(count));
+  for (size_t r = 0; r + 1 < ptr.size(); ++r) {
+    words_of(r, [&](const WordRows::Word& word) { rows.words.push_back(word); });
+  }
+  return rows;
+}
+
+// Counts the columns of A that have a row in common with own columns [begin, end). `rows`: those
+// that these meet, by numbers `of`; null: their lengths, of `ptr`, alone are here. At most some
+// steps are taken for each entry; columns for which none is left have as many as their rows have
+// together, or n.
+void CountGram(const SpreadMatrix& a, const Numbering& of, const Array<int64_t>& ptr,
+               const WordRows* rows, int64_t begin, int64_t end, std::span<int64_t> counts) {
+  const CscView own = a.columns;
   int64_t steps = kMostSteps * (own.col_ptr[Z(end)] - own.col_ptr[Z(begin)]);
   std::vector<uint64_t> met(Z(a.n / 64 + 1), 0);
   std::vector<size_t> words;  // of `met` that are not 0
@@ -255,23 +292,24 @@ void CountGram(const SpreadMatrix& a, const Numbering& of, const Array<int64_t>&
       counts[Z(j)] = counts[Z(j - 1)];
       continue;
     }
-    int64_t sum = 0;
+    int64_t sum = 0, walk = 0;
     for (const int32_t i : column) {
       const auto at = Z(of.Local(i));
       sum += ptr[at + 1] - ptr[at];
+      if (rows != nullptr) walk += rows->ptr[at + 1] - rows->ptr[at];
     }
     counts[Z(j)] = std::min(a.n, sum);
-    if (rows == nullptr || sum > steps) continue;
-    steps -= sum;
-    std::span<const int32_t> before;
+    if (rows == nullptr || walk > steps) continue;
+    steps -= walk;
+    std::span<const WordRows::Word> before;
     for (const int32_t i : column) {
-      const auto entries = row(i);
-      if (std::ranges::equal(entries, before)) continue;
-      before = entries;
-      for (const int32_t k : entries) {
-        uint64_t& word = met[static_cast<size_t>(k) >> 6];
-        if (word == 0) words.push_back(static_cast<size_t>(k) >> 6);
-        word |= uint64_t{1} << (k & 63);
+      const auto row = rows->row(of.Local(i));
+      if (std::ranges::equal(row, before)) continue;
+      before = row;
+      for (const WordRows::Word& word : row) {
+        uint64_t& bits = met[Z(word.at)];
+        if (bits == 0) words.push_back(Z(word.at));
+        bits |= word.bits;
       }
     }
     counts[Z(j)] = 0;
@@ -303,18 +341,20 @@ Result<Shares> SharesOf(const SpreadMatrix& a, int threads) {
   own.entries = std::max(own.of_rows, columns.nnz());
 
   Halo halo(a.comm, a.begin, rows.col_ptr, met.global());
-  // Others' rows as entries of a halo, own ones as a copy of their indices.
+  // Others' rows as entries of a halo, own ones as a copy of their indices, then all as words.
   const int64_t bytes = halo.RemoteBytes(kHaloEntry - int64_t{sizeof(PetscSFNode)}) +
-                        halo.entries() * int64_t{sizeof(int32_t)};
+                        halo.entries() * int64_t{sizeof(int32_t) + sizeof(WordRows::Word)};
   const bool fits = bytes <= kSpreadEntry * own.entries + kSmallHalo &&
                     halo.entries() <= std::numeric_limits<PetscInt>::max();
   const bool come = SumOf(a.comm, fits ? 0 : 1) == 0;
-  const Array<int32_t> others = come ? halo.Entries<int32_t>(rows.row_idx) : Array<int32_t>();
+  Array<int32_t> others = come ? halo.Entries<int32_t>(rows.row_idx) : Array<int32_t>();
   Array<int64_t> counts;
   status = Locally(a.comm, kWhat, [&]() -> Status {
     counts.resize(Z(columns.n_cols));
+    const WordRows words = come ? WordsOf(halo.ptr(), others) : WordRows();
+    others = {};
     ParallelFor(columns.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
-      CountGram(a, met, halo.ptr(), come ? &others : nullptr, begin, end, counts);
+      CountGram(a, met, halo.ptr(), come ? &words : nullptr, begin, end, counts);
     });
     return {};
   });
