@@ -17,6 +17,7 @@
 #include "kernels/krylov/cuda/operator_on_device.h"
 #include "kernels/sparse/cuda/products.h"
 #include "kernels/sparse/symmetry.h"
+#include "tests/kernels/amg/gpu_apply.h"
 #include "tests/kernels/amg/hierarchies.h"
 #include "tests/kernels/amg/problems.h"
 #include "tests/kernels/base/gpu_context.h"
@@ -307,21 +308,6 @@ TEST(GpuSetUp, TwoBuildsHaveTheSameBits) {
     ExpectEqual(*second->hierarchy->Part(part.level, part.kind),
                 *first->hierarchy->Part(part.level, part.kind));
   }
-}
-
-Vector AppliedThere(const CudaOperator& m, const Vector& r) {
-  Vector z(r.size(), -1);
-  const auto lock = m.device()->Lock();
-  const Status status = cuda::Guard(*m.device(), [&](cuda::Context& context) {
-    const auto n = static_cast<int64_t>(r.size());
-    const cuda::Buffer<double> from(context, n), to(context, n);
-    from.CopyIn(r.data(), n);
-    cuda::Apply(context, *cuda::There(m).op, from.get(), to.get());
-    to.CopyOut(z.data(), n);
-    context.Synchronize();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
-  return z;
 }
 
 // Laid out from where they are, levels do what those of the host do, bit for bit; and after they

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <limits>
 #include <memory>
 #include <numbers>
@@ -19,9 +18,11 @@
 #include "kernels/base/device.h"
 #include "kernels/engine/engine.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
+#include "tests/kernels/amg/gpu_apply.h"
 #include "tests/kernels/amg/hierarchies.h"
 #include "tests/kernels/amg/problems.h"
 #include "tests/kernels/base/gpu_context.h"
+#include "tests/kernels/base/on_device.h"
 #include "tests/kernels/krylov/rows_bytes.h"
 
 namespace spaid::kernels {
@@ -31,15 +32,6 @@ using krylov_test::WithRowsBytes;
 using Vector = std::vector<double>;
 using There = std::shared_ptr<const CudaOperator>;
 
-class OnDevice : public ::testing::Environment {
- public:
-  void SetUp() override {
-    const CudaDevices& cuda = ListCudaDevices();
-    if (cuda.available) return;
-    std::printf("[  SKIPPED ] %s\n", cuda.status.c_str());  // what ctest looks for
-    GTEST_SKIP() << cuda.status;
-  }
-};
 const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironment(new OnDevice);
 
 // Matrices by rows; with `nodes` by diagonals or by nodes where they can be, as large ones.
@@ -53,21 +45,6 @@ There Placed(const AmgHierarchy& m, const CudaOperator* beside = nullptr, bool n
   auto placed = PlaceAmgOnCuda(Device(nodes), m, Context(), beside);
   EXPECT_TRUE(placed.ok()) << placed.status().message();
   return placed.ok() ? *placed : nullptr;
-}
-
-Vector AppliedThere(const CudaOperator& m, const Vector& r) {
-  Vector z(r.size(), -1);
-  const auto lock = m.device()->Lock();
-  const Status status = cuda::Guard(*m.device(), [&](cuda::Context& context) {
-    const auto n = static_cast<int64_t>(r.size());
-    const cuda::Buffer<double> from(context, n), to(context, n);
-    from.CopyIn(r.data(), n);
-    cuda::Apply(context, *cuda::There(m).op, from.get(), to.get());
-    to.CopyOut(z.data(), n);
-    context.Synchronize();
-  });
-  EXPECT_TRUE(status.ok()) << status.message();
-  return z;
 }
 
 double Distance(const Vector& x, const Vector& y) {

@@ -3,28 +3,19 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <cstdlib>
 
 #include "kernels/krylov/krylov_cuda.h"
 #include "kernels/krylov/operators.h"
 #include "kernels/krylov/solve_device_estimate.h"
 #include "tests/kernels/base/gpu_context.h"
+#include "tests/kernels/base/on_device.h"
 #include "tests/kernels/krylov/helpers.h"
 #include "tests/kernels/krylov/rows_bytes.h"
 
 namespace spaid::kernels::krylov_test {
 namespace {
 
-class OnDevice : public ::testing::Environment {
- public:
-  void SetUp() override {
-    const CudaDevices& cuda = ListCudaDevices();
-    if (cuda.available) return;
-    std::printf("[  SKIPPED ] %s\n", cuda.status.c_str());  // what ctest looks for
-    GTEST_SKIP() << cuda.status;
-  }
-};
 const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironment(new OnDevice);
 
 }  // namespace

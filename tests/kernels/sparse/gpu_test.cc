@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -17,6 +16,7 @@
 #include "kernels/sparse/cuda/products.h"
 #include "kernels/sparse/transpose.h"
 #include "tests/kernels/base/gpu_context.h"
+#include "tests/kernels/base/on_device.h"
 #include "tests/kernels/sparse/matrices.h"
 #include "tests/oracle/generators.h"
 
@@ -25,15 +25,6 @@ namespace {
 
 using ::testing::ElementsAre;
 
-class OnDevice : public ::testing::Environment {
- public:
-  void SetUp() override {
-    const CudaDevices& cuda = ListCudaDevices();
-    if (cuda.available) return;
-    std::printf("[  SKIPPED ] %s\n", cuda.status.c_str());  // what ctest looks for
-    GTEST_SKIP() << cuda.status;
-  }
-};
 const ::testing::Environment* const kOnDevice = ::testing::AddGlobalTestEnvironment(new OnDevice);
 
 const std::shared_ptr<CudaDevice>& Device() {
