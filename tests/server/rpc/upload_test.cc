@@ -1,4 +1,6 @@
 // have / wait / need, layouts and types, timings.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>

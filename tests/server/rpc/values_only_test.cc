@@ -1,4 +1,6 @@
 // A pattern that is here already: values alone come, by columns or by rows.
+#include <gmock/gmock.h>
+
 #include <algorithm>
 #include <chrono>
 #include <limits>
