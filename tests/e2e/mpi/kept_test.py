@@ -176,7 +176,7 @@ class Restart(Arrays):
                 self.ctl(daemon, 'build', name, '--engine=jacobi')
             above = {rank: field(pid, 'VmHWM') - idle[rank] for rank, pid in pids.items()}
             print(f'A of {size} bytes, {ranks} ranks, at most: {above}', flush=True)
-            # While it is turned a rank takes several times its share; rank 0 not more than others.
+            # By columns and by rows; rank 0 not more than others.
             others = max(taken for rank, taken in above.items() if rank > 0)
             self.assertLessEqual(above[0], others + (64 << 20))
             daemon.stop()
