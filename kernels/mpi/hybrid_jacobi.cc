@@ -69,7 +69,7 @@ Result<HybridJacobiResult> BuildHybridJacobi(const SpreadMatrix& a, const Contex
     return {};
   });
   if (!status.ok()) return status;
-  result.rows = MakeRows(a.comm, rows);
+  result.rows = MakeRows(a.comm, std::move(rows));
   return result;
 }
 

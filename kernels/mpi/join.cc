@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <future>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -22,6 +23,8 @@
 #include "kernels/mpi/rank_bytes.h"
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/session.h"
+#include "kernels/mpi/spread_matrix.h"
+#include "kernels/mpi/spread_transpose.h"
 #include "kernels/sparse/hash.h"
 
 namespace spaid::kernels::mpi {
@@ -221,7 +224,9 @@ struct Desk {
   std::condition_variable news;
   std::deque<Task> tasks;
   bool closed = false;  // nothing lies over the ranks any more
-  int64_t last_number = 0, used_bytes = 0;
+  int64_t last_number = 0;
+  int64_t used_bytes = 0;    // on all ranks, of what lies there and what is on its way
+  int64_t coming_bytes = 0;  // of these, what is on its way
   std::map<Fingerprint, std::weak_ptr<const Numbered>> spread;  // matrices
 
   void Post(const Task& task) {
@@ -247,6 +252,45 @@ struct Desk {
     if (task.order.what == Order::What::kEnd) closed = true;
     return task;
   }
+};
+
+// Bytes on the ranks that something may take while it comes there, or is made: in the book with
+// what lies there until this ends.
+class Room {
+ public:
+  // Errors: RESOURCE_EXHAUSTED/DEVICE_OUT_OF_MEMORY, which begins with `what`.
+  static Result<std::unique_ptr<Room>> Take(std::shared_ptr<Desk> desk, int64_t bytes,
+                                            int64_t memory_bytes, const std::string& what) {
+    const std::lock_guard<std::mutex> lock(desk->mutex);
+    if (bytes > memory_bytes - desk->used_bytes) {
+      std::string coming;
+      if (desk->coming_bytes > 0) {
+        coming = ", " + std::to_string(desk->coming_bytes) +
+                 " of these for what is on its way: try again when that has come";
+      }
+      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
+                    what + ", which may take " + std::to_string(bytes) +
+                        " bytes over all ranks, which have " + std::to_string(memory_bytes) +
+                        " and use " + std::to_string(desk->used_bytes) + coming +
+                        "; delete other matrices, or take more hosts");
+    }
+    desk->used_bytes += bytes;
+    desk->coming_bytes += bytes;
+    return std::unique_ptr<Room>(new Room(std::move(desk), bytes));
+  }
+  ~Room() {
+    const std::lock_guard<std::mutex> lock(desk_->mutex);
+    desk_->used_bytes -= bytes_;
+    desk_->coming_bytes -= bytes_;
+  }
+  Room(const Room&) = delete;
+  Room& operator=(const Room&) = delete;
+
+ private:
+  Room(std::shared_ptr<Desk> desk, int64_t bytes) : desk_(std::move(desk)), bytes_(bytes) {}
+
+  const std::shared_ptr<Desk> desk_;
+  const int64_t bytes_;
 };
 
 // Something that lies over the ranks under a number.
@@ -357,16 +401,13 @@ class Rank0 final : public RanksDevice {
   }
 
   Result<std::unique_ptr<RanksOutput>> BeginOutput(const OverRanks& of, Layout layout) override {
-    // Turned by PETSc, and what is kept of that; A lies there by columns.
-    const int64_t most = Of(of).stands_in && layout == Layout::kCsc ? 0 : 36;
-    const int64_t used = used_bytes(), bytes = most * of.nnz() + 16 * Of(of).n;
-    if (bytes > info_.memory_bytes - used) {
-      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
-                    "a matrix is turned before it is sent, which may take " +
-                        std::to_string(bytes) + " bytes over all ranks, which have " +
-                        std::to_string(info_.memory_bytes) + " and use " + std::to_string(used) +
-                        "; delete other matrices, or take more hosts");
-    }
+    // A copy of it, by columns or rows; A lies there by columns.
+    const bool lies_there = Of(of).stands_in && layout == Layout::kCsc;
+    const int64_t on_its_way = 2 * kTransposePieceBytes * std::ssize(ranks_);
+    const int64_t copy = lies_there ? 0 : kEntryBytes * of.nnz() + on_its_way;
+    auto room = Room::Take(desk_, copy + 16 * Of(of).n, info_.memory_bytes,
+                           "a matrix is turned before it is sent");
+    if (!room.ok()) return room.status();
     AtRoot root;
     auto made =
         Make({.what = Order::What::kOutput, .a = Of(of).number, .by_rows = layout == Layout::kCsr},
@@ -541,8 +582,8 @@ class Rank0 final : public RanksDevice {
   class Input final : public RanksInput {
    public:
     // `pattern`: Numbered's of the one whose pattern it has; 0: its own.
-    Input(Rank0& device, int64_t n, int64_t number, int64_t pattern)
-        : device_(device), n_(n), pattern_(pattern), number_(number) {}
+    Input(Rank0& device, int64_t n, int64_t number, int64_t pattern, std::unique_ptr<Room> room)
+        : device_(device), n_(n), pattern_(pattern), number_(number), room_(std::move(room)) {}
     ~Input() override {
       if (number_ != 0) {
         device_.desk_->Post({.order = {.what = Order::What::kFree, .made = number_}});
@@ -564,6 +605,7 @@ class Rank0 final : public RanksDevice {
       const Order order{
           .what = Order::What::kArrived, .a = std::exchange(number_, 0), .m = pattern_};
       auto made = device_.Make(order, &root, n_);
+      room_.reset();
       if (!made.ok()) return made.status();
       Arrived arrived;
       arrived.stand_in = {n_, n_, {(*made)->pattern}, {0}, {static_cast<double>((*made)->number)}};
@@ -583,7 +625,8 @@ class Rank0 final : public RanksDevice {
 
     Rank0& device_;
     const int64_t n_, pattern_;
-    int64_t number_;  // 0: it has arrived, or failed
+    int64_t number_;              // 0: it has arrived, or failed
+    std::unique_ptr<Room> room_;  // null: the same
     int64_t indices_ = 0, values_ = 0;
   };
 
@@ -625,20 +668,15 @@ class Rank0 final : public RanksDevice {
   };
 
   Result<std::unique_ptr<RanksInput>> Begin(Order order, AtRoot* root, int64_t pattern = 0) {
-    // By columns and by rows, and as much again while one is made of the other.
-    constexpr int64_t kMost = 48;
-    const int64_t used = used_bytes();
-    if (order.nnz > (info_.memory_bytes - used) / kMost) {
-      return Status(StatusCode::kResourceExhausted, reason::kDeviceOutOfMemory,
-                    "the matrix may take " + std::to_string(kMost * order.nnz) +
-                        " bytes over all ranks, which have " + std::to_string(info_.memory_bytes) +
-                        " and use " + std::to_string(used) +
-                        "; delete other matrices, or take more hosts");
-    }
+    // Nobody has so many entries that the product is no number.
+    const int64_t nnz = std::min(order.nnz, std::numeric_limits<int64_t>::max() / kSpreadEntry);
+    auto room = Room::Take(desk_, kSpreadEntry * nnz, info_.memory_bytes,
+                           "the matrix is put in order when it has come");
+    if (!room.ok()) return room.status();
     order.made = NextNumber();
     if (Status status = desk_->Run(order, root); !status.ok()) return status;
     return std::unique_ptr<RanksInput>(
-        std::make_unique<Input>(*this, order.n, order.made, pattern));
+        std::make_unique<Input>(*this, order.n, order.made, pattern, *std::move(room)));
   }
 
   RanksShape Shape() const {

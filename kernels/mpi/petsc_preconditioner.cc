@@ -18,7 +18,6 @@ namespace {
 constexpr char kSetUp[] = "set-up of a preconditioner over several ranks";
 // hypre does not tell what it holds: a copy of A, and what it makes of it.
 constexpr int64_t kGuessedCopies = 4;
-constexpr int64_t kEntryBytes = sizeof(PetscInt) + sizeof(PetscScalar);
 
 using PcOwner = PetscOwner<PC, PCDestroy>;
 using NullSpaceOwner = PetscOwner<MatNullSpace, MatNullSpaceDestroy>;

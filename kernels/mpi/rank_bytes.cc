@@ -25,18 +25,16 @@ namespace {
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
 // Bytes of arrays, counted in the code that makes them.
-constexpr int64_t kEntry = sizeof(int32_t) + sizeof(double);
 // An item of a halo: its number, its place, owner and length; as a leaf of PetscSF, with its place
 // there and here, twice while that is sorted.
 constexpr int64_t kHaloItem = 72;
 // An entry: as a leaf, and index and value, with those on their way.
-constexpr int64_t kHaloEntry = 48 + 2 * kEntry;
+constexpr int64_t kHaloEntry = 48 + 2 * kEntryBytes;
 // The same at the rank that owns it, for each that asks.
 constexpr int64_t kAskedEntry = sizeof(PetscInt) + sizeof(double);
-// An entry of A while it is spread: by columns, by rows, and one of them made of the other; and one
-// of M on its way to the owner of its row: by columns, to whom it goes, as it has come, by rows.
-constexpr int64_t kSpreadEntry = 48;
-constexpr int64_t kMovedEntry = 4 * kEntry;
+// An entry of M on its way to the owner of its row: by columns, to whom it goes, as it has come, by
+// rows.
+constexpr int64_t kMovedEntry = 4 * kEntryBytes;
 // A column of others in an MPIAIJ: its number, by a table of PETSc's, and its value in a product.
 constexpr int64_t kOthersColumn = 64;
 // Numberings of a halo, of n / 8 bytes and half of that, of which so many are there at once; lists
@@ -96,7 +94,7 @@ struct HaloBound {
 
   HaloBound(int64_t n, int64_t all, int64_t owned, const RanksShape& shape) {
     if (shape.ranks == 1) return;
-    constexpr int64_t kCounted = kEntry + sizeof(PetscSFNode);
+    constexpr int64_t kCounted = kEntryBytes + sizeof(PetscSFNode);
     fetched = std::min(shape.halo_limit, all * kCounted + n * 8);
     entries = std::min(all, fetched / kCounted);
     bytes = kHaloItem * n + kHaloEntry * entries + (shape.ranks - 1) * kAskedEntry * owned;
@@ -105,7 +103,8 @@ struct HaloBound {
 
 // A matrix by rows, made of `entries`, on the rank that owns them.
 int64_t RowsBytes(int64_t entries, const Shares& a) {
-  return (kMovedEntry + kEntry) * entries + kOthersColumn * std::min(a.n, entries) + 16 * a.columns;
+  return (kMovedEntry + kEntryBytes) * entries + kOthersColumn * std::min(a.n, entries) +
+         16 * a.columns;
 }
 
 // Numbers of static SPAI on patterns of `nnz_m` entries, `longest` in a column.
@@ -134,7 +133,7 @@ Result<RanksDevice::RankBytes> Bound(const Shares& own, const Largest& largest,
   int64_t halo = of_a.fetched;
   int64_t bytes = kFixed + kSpreadEntry * own.entries + kOthersColumn * std::min(n, own.entries) +
                   24 * own.columns + (kNumberings * 3 / 16 + kListsOfPart) * n + kHaloItem * n +
-                  of_a.bytes + kEntry * part;
+                  of_a.bytes + kEntryBytes * part;
   if (build.fsai != nullptr) {
     const FsaiOptions& fsai = *build.fsai;
     const bool by_a = build.user_pattern == nullptr && fsai.power == 1;
@@ -152,7 +151,7 @@ Result<RanksDevice::RankBytes> Bound(const Shares& own, const Largest& largest,
                         .nnz_g = rows + n,
                         .longest_row = LongestRow(fsai, build.user_pattern, own)},
                        fsai, shape.threads) +
-             3 * kEntry * part + kEntry * own.of_rows + RowsBytes(rows, own);
+             3 * kEntryBytes * part + kEntryBytes * own.of_rows + RowsBytes(rows, own);
   } else if (build.dynamic_spai != nullptr) {
     const DynamicSpaiOptions& dynamic = *build.dynamic_spai;
     const int64_t longest = LongestColumn(dynamic, build.user_pattern, own);
@@ -172,7 +171,7 @@ Result<RanksDevice::RankBytes> Bound(const Shares& own, const Largest& largest,
     const auto growth = static_cast<int64_t>(GrowthBytes(sizes, dynamic, shape.threads));
     const int64_t numbers = SpaiBytes(own, build.nnz_m, longest, build.nnz_m, NumbersOf(dynamic),
                                       largest(longest), shape);
-    bytes += std::max(growth + 3 * kEntry * gram_here + of_gram.bytes, numbers) + 8 * columns;
+    bytes += std::max(growth + 3 * kEntryBytes * gram_here + of_gram.bytes, numbers) + 8 * columns;
     halo = std::min(shape.ranks > 1 ? shape.halo_limit : 0, halo + of_gram.fetched);
   } else {
     const StaticSpaiOptions& spai = *build.static_spai;
@@ -217,70 +216,76 @@ namespace {
 // Steps of counting, for each entry of A; and a halo of rows that is small whatever A is.
 constexpr int64_t kMostSteps = 32, kSmallHalo = 16 << 20;
 
-// The pattern of the rows that this rank owns, as columns.
-Pattern OwnRowPattern(Mat of, int64_t n, int64_t entries) {
-  PetscInt begin = 0, end = 0;
-  Must(MatGetOwnershipRange(of, &begin, &end));
-  Pattern rows{n, end - begin, {0}, {}};
-  rows.row_idx.reserve(Z(entries));
-  for (PetscInt i = begin; i < end; ++i) {
-    PetscInt count = 0;
-    const PetscInt* columns = nullptr;
-    Must(MatGetRow(of, i, &count, &columns, nullptr));
-    rows.row_idx.insert(rows.row_idx.end(), columns, columns + count);
-    Must(MatRestoreRow(of, i, &count, &columns, nullptr));
-    rows.col_ptr.push_back(rows.nnz());
-  }
-  return rows;
-}
-
-// Rows as sets of columns, 64 at a time: row r has words [ptr[r], ptr[r + 1]), ascending.
+// Rows as sets of columns, 64 at a time: row r has words [ptr[r], ptr[r + 1]), ascending. Word w is
+// of columns 64 at[w] to 64 at[w] + 63.
 struct WordRows {
-  struct Word {
-    int32_t at;  // of columns 64 at to 64 at + 63
-    uint64_t bits;
-    bool operator==(const Word&) const = default;
-  };
   Array<int64_t> ptr;
-  std::vector<Word> words;
+  Array<int32_t> at;
+  Array<uint64_t> bits;
 
-  std::span<const Word> row(int64_t r) const {
-    return std::span(words).subspan(Z(ptr[Z(r)]), Z(ptr[Z(r + 1)] - ptr[Z(r)]));
+  struct Row {
+    std::span<const int32_t> at;
+    std::span<const uint64_t> bits;
+  };
+  Row row(int64_t r) const {
+    const size_t first = Z(ptr[Z(r)]), count = Z(ptr[Z(r + 1)]) - first;
+    return {std::span(at).subspan(first, count), std::span(bits).subspan(first, count)};
   }
 };
 
-// `columns` [ptr[r], ptr[r + 1]): of row r, ascending.
-WordRows WordsOf(const Array<int64_t>& ptr, const Array<int32_t>& columns) {
-  const auto words_of = [&](size_t r, const auto& take) {
-    for (int64_t p = ptr[r]; p < ptr[r + 1];) {
-      const int32_t at = columns[Z(p)] >> 6;
+// Those that this rank owns. `lengths`: their entries.
+WordRows OwnWords(Mat of, Array<int64_t>& lengths) {
+  const auto words_of = [](std::span<const PetscInt> columns, const auto& take) {
+    for (size_t p = 0; p < columns.size();) {
+      const int32_t at = columns[p] >> 6;
       uint64_t bits = 0;
-      for (; p < ptr[r + 1] && columns[Z(p)] >> 6 == at; ++p) {
-        bits |= uint64_t{1} << (columns[Z(p)] & 63);
+      for (; p < columns.size() && columns[p] >> 6 == at; ++p) {
+        bits |= uint64_t{1} << (columns[p] & 63);
       }
-      take(WordRows::Word{at, bits});
+      take(at, bits);
     }
   };
   WordRows rows;
   rows.ptr.push_back(0);
   int64_t count = 0;
-  for (size_t r = 0; r + 1 < ptr.size(); ++r) {
-    words_of(r, [&](const WordRows::Word&) { ++count; });
+  EachRow(of, [&](int64_t, auto columns, auto) {
+    lengths.push_back(std::ssize(columns));
+    words_of(columns, [&](int32_t, uint64_t) { ++count; });
     rows.ptr.push_back(count);
-  }
-  rows.words.reserve(Z(count));
-  for (size_t r = 0; r + 1 < ptr.size(); ++r) {
-    words_of(r, [&](const WordRows::Word& word) { rows.words.push_back(word); });
-  }
+  });
+  rows.at.reserve(Z(count));
+  rows.bits.reserve(Z(count));
+  EachRow(of, [&](int64_t, auto columns, auto) {
+    words_of(columns, [&](int32_t at, uint64_t bits) {
+      rows.at.push_back(at);
+      rows.bits.push_back(bits);
+    });
+  });
   return rows;
 }
 
-// Counts the columns of A that have a row in common with own columns [begin, end). `rows`: those
-// that these meet, by numbers `of`; null: their lengths, of `ptr`, alone are here. At most some
-// steps are taken for each entry; columns for which none is left have as many as their rows have
-// together, or n.
-void CountGram(const SpreadMatrix& a, const Numbering& of, const Array<int64_t>& ptr,
-               const WordRows* rows, int64_t begin, int64_t end, std::span<int64_t> counts) {
+// The rows that own columns meet: own ones, and others' by numbers `of`, of which lengths alone may
+// be here.
+struct MetRows {
+  IndexRange own;
+  const Numbering& of;
+  const Array<int64_t>&own_lengths, &lengths;
+  const WordRows &own_words, &words;
+
+  bool IsOwn(int32_t i) const { return own.begin <= i && i < own.end; }
+  int64_t length(int32_t i) const {
+    return IsOwn(i) ? own_lengths[Z(i - own.begin)] : lengths[Z(of.Local(i))];
+  }
+  WordRows::Row row(int32_t i) const {
+    return IsOwn(i) ? own_words.row(i - own.begin) : words.row(of.Local(i));
+  }
+};
+
+// Counts the columns of A that have a row in common with own columns [begin, end). `count`: whether
+// these rows are here, not their lengths alone. At most some steps are taken for each entry;
+// columns for which none is left have as many as their rows have together, or n.
+void CountGram(const SpreadMatrix& a, const MetRows& rows, bool count, int64_t begin, int64_t end,
+               std::span<int64_t> counts) {
   const CscView own = a.columns;
   int64_t steps = kMostSteps * (own.col_ptr[Z(end)] - own.col_ptr[Z(begin)]);
   std::vector<uint64_t> met(Z(a.n / 64 + 1), 0);
@@ -294,22 +299,23 @@ void CountGram(const SpreadMatrix& a, const Numbering& of, const Array<int64_t>&
     }
     int64_t sum = 0, walk = 0;
     for (const int32_t i : column) {
-      const auto at = Z(of.Local(i));
-      sum += ptr[at + 1] - ptr[at];
-      if (rows != nullptr) walk += rows->ptr[at + 1] - rows->ptr[at];
+      sum += rows.length(i);
+      if (count) walk += std::ssize(rows.row(i).at);
     }
     counts[Z(j)] = std::min(a.n, sum);
-    if (rows == nullptr || walk > steps) continue;
+    if (!count || walk > steps) continue;
     steps -= walk;
-    std::span<const WordRows::Word> before;
+    WordRows::Row before;
     for (const int32_t i : column) {
-      const auto row = rows->row(of.Local(i));
-      if (std::ranges::equal(row, before)) continue;
+      const WordRows::Row row = rows.row(i);
+      if (std::ranges::equal(row.at, before.at) && std::ranges::equal(row.bits, before.bits)) {
+        continue;
+      }
       before = row;
-      for (const WordRows::Word& word : row) {
-        uint64_t& bits = met[Z(word.at)];
-        if (bits == 0) words.push_back(Z(word.at));
-        bits |= word.bits;
+      for (size_t w = 0; w < row.at.size(); ++w) {
+        uint64_t& bits = met[Z(row.at[w])];
+        if (bits == 0) words.push_back(Z(row.at[w]));
+        bits |= row.bits[w];
       }
     }
     counts[Z(j)] = 0;
@@ -324,37 +330,43 @@ Result<Shares> SharesOf(const SpreadMatrix& a, int threads) {
   constexpr char kWhat[] = "shares of a matrix over several ranks";
   const CscView columns = a.columns;
   Shares own{.n = a.n, .nnz = a.nnz, .columns = columns.n_cols};
-  Pattern rows;
-  Numbering met(a.n);
+  WordRows own_words;
+  Array<int64_t> own_lengths;
+  Numbering others(a.n);
   Status status = Locally(a.comm, kWhat, [&]() -> Status {
-    rows = OwnRowPattern(a.rows.get(), a.n, columns.nnz());
-    met.Insert(columns.row_idx);
-    met.Close();
+    own_words = OwnWords(a.rows.get(), own_lengths);
+    for (const int32_t i : columns.row_idx) {
+      if (i < a.own().begin || a.own().end <= i) others.Insert(i);
+    }
+    others.Close();
     return {};
   });
   if (!status.ok()) return status;
   for (int64_t j = 0; j < columns.n_cols; ++j) {
     own.longest_column = std::max(own.longest_column, std::ssize(columns.column(j)));
-    own.longest_row = std::max(own.longest_row, std::ssize(PatternView(rows).column(j)));
+    own.longest_row = std::max(own.longest_row, own_lengths[Z(j)]);
+    own.of_rows += own_lengths[Z(j)];
   }
-  own.of_rows = rows.nnz();
   own.entries = std::max(own.of_rows, columns.nnz());
 
-  Halo halo(a.comm, a.begin, rows.col_ptr, met.global());
-  // Others' rows as entries of a halo, own ones as a copy of their indices, then all as words.
+  Halo halo(a.comm, a.begin, own_words.ptr, others.global());
+  const Array<int64_t> lengths = halo.Items<int64_t>(own_lengths);
   const int64_t bytes = halo.RemoteBytes(kHaloEntry - int64_t{sizeof(PetscSFNode)}) +
-                        halo.entries() * int64_t{sizeof(int32_t) + sizeof(WordRows::Word)};
-  const bool fits = bytes <= kSpreadEntry * own.entries + kSmallHalo &&
+                        std::ssize(own_words.at) * kEntryBytes;
+  const bool fits = bytes <= (kSpreadEntry - 2 * kEntryBytes) * own.entries + kSmallHalo &&
                     halo.entries() <= std::numeric_limits<PetscInt>::max();
   const bool come = SumOf(a.comm, fits ? 0 : 1) == 0;
-  Array<int32_t> others = come ? halo.Entries<int32_t>(rows.row_idx) : Array<int32_t>();
+  WordRows words;
+  if (come) {
+    words = {halo.ptr(), halo.Entries<int32_t>(own_words.at),
+             halo.Entries<uint64_t>(own_words.bits)};
+  }
   Array<int64_t> counts;
   status = Locally(a.comm, kWhat, [&]() -> Status {
     counts.resize(Z(columns.n_cols));
-    const WordRows words = come ? WordsOf(halo.ptr(), others) : WordRows();
-    others = {};
+    const MetRows met{a.own(), others, own_lengths, lengths, own_words, words};
     ParallelFor(columns.n_cols, 1 << 14, threads, [&](int64_t begin, int64_t end, int) {
-      CountGram(a, met, halo.ptr(), come ? &words : nullptr, begin, end, counts);
+      CountGram(a, met, come, begin, end, counts);
     });
     return {};
   });

@@ -16,13 +16,12 @@
 #include "kernels/mpi/ranks.h"
 #include "kernels/mpi/spread_diagnosis.h"
 #include "kernels/mpi/spread_krylov.h"
+#include "kernels/mpi/spread_transpose.h"
 
 namespace spaid::kernels::mpi {
 namespace {
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
-
-constexpr int64_t kEntryBytes = sizeof(PetscInt) + sizeof(PetscScalar);
 
 int64_t BytesOf(Mat rows) {
   MatInfo info;
@@ -381,19 +380,22 @@ Status Session::Output(const Order& order, AtRoot* root) {
                   "the preconditioner is one of hypre's or PETSc's, and no matrix")
         .At("preconditioner");
   }
-  // The copy alone is taken before others wait: a turn of PETSc's that finds no memory ends all.
   const Mat rows = of.matrix != nullptr ? of.matrix->rows.get() : of.rows.get();
   const bool lies_there = of.matrix != nullptr && !order.by_rows;
   std::shared_ptr<const CscMatrix> own;
-  if (of.matrix == nullptr && !order.by_rows) {
-    own = std::make_shared<const CscMatrix>(OwnColumns(rows));
+  if (lies_there) {
+    own = {of.matrix, &of.matrix->columns};
+  } else if (order.by_rows) {
+    Status status = Locally(comm_, "a matrix on its way to rank 0", [&]() -> Status {
+      own = std::make_shared<const CscMatrix>(OwnRows(rows));
+      return {};
+    });
+    if (!status.ok()) return status;
+  } else {
+    auto columns = OwnColumns(rows);
+    if (!columns.ok()) return columns.status();
+    own = std::make_shared<const CscMatrix>(*std::move(columns));
   }
-  Status status = Locally(comm_, "a matrix on its way to rank 0", [&]() -> Status {
-    if (order.by_rows) own = std::make_shared<const CscMatrix>(OwnRows(rows));
-    return {};
-  });
-  if (!status.ok()) return status;
-  if (lies_there) own = {of.matrix, &of.matrix->columns};
   Held held;
   held.output = std::make_unique<SpreadOutput>(comm_, std::move(own), !lies_there);
   const int64_t bytes = held.output->bytes(), nnz = held.output->nnz();

@@ -50,23 +50,23 @@ struct Sums {
   }
 };
 
-void Compare(const SpreadMatrix& a, const CscView& rows, const Numbering& of,
-             const Array<double>& diagonal, Part& part) {
+void Compare(const SpreadMatrix& a, const Numbering& of, const Array<double>& diagonal,
+             Part& part) {
   const CscView columns = a.columns;
   const auto root = [&](int64_t i) {
     return std::sqrt(std::abs(diagonal[Z(of.Local(static_cast<int32_t>(i)))]));
   };
   part.pattern_column = part.value_column = a.n;
-  for (int64_t k = 0; k < columns.n_cols; ++k) {
+  EachRow(a.rows.get(), [&](int64_t k, auto across, auto across_values) {
     const int64_t j = a.own().begin + k;
-    const auto down = columns.column(k), across = rows.column(k);
+    const auto down = columns.column(k);
     size_t p = 0, q = 0;
     while (p < down.size() || q < across.size()) {
       const bool left = q == across.size() || (p < down.size() && down[p] <= across[q]);
       const bool right = p == down.size() || (q < across.size() && across[q] <= down[p]);
       const int32_t i = left ? down[p] : across[q];
       const double v = left ? columns.column_values(k)[p++] : 0;
-      const double w = right ? rows.column_values(k)[q++] : 0;
+      const double w = right ? across_values[q++] : 0;
       const double difference = std::abs(v - w), larger = std::max(std::abs(v), std::abs(w));
       if ((!left || !right) && part.pattern_column == a.n) {
         part.pattern_column = j;
@@ -83,7 +83,7 @@ void Compare(const SpreadMatrix& a, const CscView& rows, const Numbering& of,
       }
       part.d.structurally_symmetric = part.d.structurally_symmetric && left && right;
     }
-  }
+  });
 }
 
 constexpr Occurrence Diagnosis::*kOccurrences[] = {
@@ -151,7 +151,6 @@ Diagnosis PutTogether(const SpreadMatrix& a, const Part& part) {
 Result<Diagnosis> DiagnoseSpread(const SpreadMatrix& a) {
   constexpr char kWhat[] = "diagnosis over several ranks";
   Part part;
-  CscMatrix rows_of_a;
   Array<double> own_diagonal;
   Numbering seen(a.n);
   Status status = Locally(a.comm, kWhat, [&]() -> Status {
@@ -161,18 +160,17 @@ Result<Diagnosis> DiagnoseSpread(const SpreadMatrix& a) {
     d.structurally_symmetric = true;
     d.min_abs_value = std::numeric_limits<double>::infinity();
     const double dense = DenseFrom(d);
-    rows_of_a = OwnRows(a.rows.get());
-    const CscView columns = a.columns, rows = rows_of_a;
+    const CscView columns = a.columns;
     for (const double v : columns.values) {
       const double size = std::abs(v);
       d.explicit_zeros += v == 0 ? 1 : 0;
       d.max_abs_value = std::max(d.max_abs_value, size);
       if (v != 0) d.min_abs_value = std::min(d.min_abs_value, size);
     }
-    for (int64_t k = 0; k < columns.n_cols; ++k) {
+    EachRow(a.rows.get(), [&](int64_t k, auto row, auto row_values) {
       const int64_t j = a.own().begin + k;
       const Sums down(columns.column(k), columns.column_values(k), j);
-      const Sums across(rows.column(k), rows.column_values(k), j);
+      const Sums across(row, row_values, j);
       const bool stored = std::ranges::binary_search(columns.column(k), static_cast<int32_t>(j));
       own_diagonal.push_back(down.diagonal);
       if (!down.any) Note(d.empty_columns, j);
@@ -183,14 +181,14 @@ Result<Diagnosis> DiagnoseSpread(const SpreadMatrix& a) {
       if (std::abs(across.diagonal) < across.off_diagonal) Note(d.not_dominant_rows, j);
       if (across.zero()) Note(d.zero_sum_rows, j);
       if (down.zero()) Note(d.zero_sum_columns, j);
-      const auto in_column = std::ssize(columns.column(k)), in_row = std::ssize(rows.column(k));
+      const auto in_column = std::ssize(columns.column(k)), in_row = std::ssize(row);
       d.max_column_entries = std::max<int64_t>(d.max_column_entries, in_column);
       d.max_row_entries = std::max<int64_t>(d.max_row_entries, in_row);
       if (static_cast<double>(in_column) > dense) Note(d.dense_columns, j);
       if (static_cast<double>(in_row) > dense) Note(d.dense_rows, j);
-    }
+      seen.Insert(row);
+    });
     seen.Insert(columns.row_idx);
-    seen.Insert(rows.row_idx);
     for (int64_t j = a.own().begin; j < a.own().end; ++j) seen.Insert(static_cast<int32_t>(j));
     seen.Close();
     return {};
@@ -198,7 +196,7 @@ Result<Diagnosis> DiagnoseSpread(const SpreadMatrix& a) {
   if (!status.ok()) return status;
   const Halo of_seen(a.comm, a.begin, a.columns.col_ptr, seen.global());
   const Array<double> diagonal = of_seen.Items<double>(own_diagonal);
-  Compare(a, rows_of_a, seen, diagonal, part);
+  Compare(a, seen, diagonal, part);
   return PutTogether(a, part);
 }
 

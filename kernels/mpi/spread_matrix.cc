@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/mpi/ranks.h"
+#include "kernels/mpi/spread_transpose.h"
 
 namespace spaid::kernels::mpi {
 namespace {
@@ -51,12 +52,6 @@ Status CheckSizes(MPI_Comm comm, int64_t n, int64_t own, const char* n_field, co
                  own_field);
 }
 
-MatOwner Transposed(const MatOwner& of) {
-  Mat made = nullptr;
-  Must(MatTranspose(of.get(), MAT_INITIAL_MATRIX, &made));
-  return MatOwner(made);
-}
-
 }  // namespace
 
 IndexRange ShareOf(int64_t n, int rank, int ranks) {
@@ -64,28 +59,21 @@ IndexRange ShareOf(int64_t n, int rank, int ranks) {
 }
 
 CscMatrix OwnRows(Mat of) {
-  PetscInt begin = 0, end = 0, n = 0;
-  Must(MatGetOwnershipRange(of, &begin, &end));
+  PetscInt n = 0, own = 0;
   Must(MatGetSize(of, nullptr, &n));
-  CscMatrix out;
-  out.n_rows = n;
-  out.n_cols = end - begin;
+  Must(MatGetLocalSize(of, &own, nullptr));
+  CscMatrix out{n, own, {}, {}, {}};
   MatInfo info;
   Must(MatGetInfo(of, MAT_LOCAL, &info));
   out.row_idx.reserve(static_cast<size_t>(info.nz_used));
   out.values.reserve(out.row_idx.capacity());
   out.col_ptr.reserve(static_cast<size_t>(out.n_cols) + 1);
   out.col_ptr.push_back(0);
-  for (PetscInt i = begin; i < end; ++i) {
-    PetscInt count = 0;
-    const PetscInt* indices = nullptr;
-    const PetscScalar* values = nullptr;
-    Must(MatGetRow(of, i, &count, &indices, &values));
-    out.row_idx.insert(out.row_idx.end(), indices, indices + count);
-    out.values.insert(out.values.end(), values, values + count);
-    Must(MatRestoreRow(of, i, &count, &indices, &values));
-    out.col_ptr.push_back(static_cast<int64_t>(out.row_idx.size()));
-  }
+  EachRow(of, [&](int64_t, auto columns, auto values) {
+    out.row_idx.insert(out.row_idx.end(), columns.begin(), columns.end());
+    out.values.insert(out.values.end(), values.begin(), values.end());
+    out.col_ptr.push_back(out.nnz());
+  });
   return out;
 }
 
@@ -100,11 +88,35 @@ RowArrays::RowArrays(IndexRange own) : range_(own) {
 
 void RowArrays::Open() {
   for (Entries* of : {&own_, &other_}) {
-    for (size_t i = 1; i < of->ptr.size(); ++i) of->ptr[i] += of->ptr[i - 1];
-    of->next.assign(of->ptr.begin(), of->ptr.end() - 1);
-    of->columns.resize(At(of->ptr.back()));
+    of->columns.resize(OpenLists(of->ptr));
     of->values.resize(of->columns.size());
   }
+}
+
+void RowArrays::Take(CscMatrix rows) {
+  const CscView view = rows;
+  for (int64_t i = 0; i < rows.n_cols; ++i) {
+    for (const int32_t j : view.column(i)) Count(i, j);
+  }
+  for (Entries* of : {&own_, &other_}) {
+    for (size_t i = 1; i < of->ptr.size(); ++i) of->ptr[i] += of->ptr[i - 1];
+  }
+  // Both are laid out in the order of the rows. The values go before the columns, by which they are
+  // told apart.
+  const auto part = [&]<class T>(Array<T>& from, Array<T> Entries::*to, T first_own) {
+    size_t mine = 0, others = 0;
+    for (Entries* of : {&own_, &other_}) (of->*to).resize(At(of->ptr.back()));
+    for (size_t p = 0; p < from.size(); ++p) {
+      if (IsOwn(rows.row_idx[p])) {
+        (own_.*to)[mine++] = from[p] - first_own;
+      } else {
+        (other_.*to)[others++] = from[p];
+      }
+    }
+    from = Array<T>();
+  };
+  part(rows.values, &Entries::values, 0.0);
+  part(rows.row_idx, &Entries::columns, static_cast<PetscInt>(range_.begin));
 }
 
 PetscErrorCode RowArrays::Free(void* arrays) {
@@ -115,7 +127,6 @@ PetscErrorCode RowArrays::Free(void* arrays) {
 // MatCreateMPIAIJWithArrays would insert row by row. These arrays are kept as long as the matrix.
 MatOwner RowArrays::Make(MPI_Comm comm, int64_t n) && {
   auto* const kept = new RowArrays(std::move(*this));
-  for (Entries* of : {&kept->own_, &kept->other_}) of->next = {};
   const auto count = static_cast<PetscInt>(kept->range_.size());
   Mat made = nullptr;
   Must(MatCreateMPIAIJWithSplitArrays(
@@ -132,19 +143,11 @@ MatOwner RowArrays::Make(MPI_Comm comm, int64_t n) && {
   return MatOwner(made);
 }
 
-MatOwner MakeRows(MPI_Comm comm, const CscView& rows) {
-  const int64_t first = SumBefore(comm, rows.n_cols);
+MatOwner MakeRows(MPI_Comm comm, CscMatrix rows) {
+  const int64_t n = rows.n_rows, first = SumBefore(comm, rows.n_cols);
   RowArrays arrays({first, first + rows.n_cols});
-  for (int64_t i = 0; i < rows.n_cols; ++i) {
-    for (const int32_t j : rows.column(i)) arrays.Count(i, j);
-  }
-  arrays.Open();
-  for (int64_t i = 0; i < rows.n_cols; ++i) {
-    const auto columns = rows.column(i);
-    const auto values = rows.column_values(i);
-    for (size_t p = 0; p < columns.size(); ++p) arrays.Add(i, columns[p], values[p]);
-  }
-  return std::move(arrays).Make(comm, rows.n_rows);
+  arrays.Take(std::move(rows));
+  return std::move(arrays).Make(comm, n);
 }
 
 Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
@@ -180,19 +183,23 @@ Result<SpreadMatrix> SpreadBlocks(MPI_Comm comm, CscMatrix block, Layout layout,
     return status;
   }
   // Either form is the transpose of the other, and each rank has its block of one.
-  const CscView major{{n, spread.own().size(), spread.columns.col_ptr, spread.columns.row_idx},
-                      spread.columns.values};
-  MatOwner given = MakeRows(comm, major);
   if (by_rows) {
-    spread.rows = std::move(given);
-    const MatOwner turned = Transposed(spread.rows);
+    RowArrays rows(spread.own());
+    spread.columns.n_rows = n;  // read by columns
+    spread.columns.n_cols = spread.own().size();
     status = Locally(comm, kSpread, [&]() -> Status {
-      spread.columns = OwnRows(turned.get());
+      rows.Take(std::move(spread.columns));
       return {};
     });
     if (!status.ok()) return status;
+    spread.rows = std::move(rows).Make(comm, n);
+    Result<CscMatrix> columns = OwnColumns(spread.rows.get());
+    if (!columns.ok()) return columns.status();
+    spread.columns = *std::move(columns);
   } else {
-    spread.rows = Transposed(given);
+    Result<MatOwner> rows = RowsOf(comm, spread.columns);
+    if (!rows.ok()) return rows.status();
+    spread.rows = *std::move(rows);
   }
   return spread;
 }

@@ -8,7 +8,12 @@
 // thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <span>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "kernels/base/context.h"
 #include "kernels/base/split.h"
@@ -28,6 +33,12 @@ struct [[gnu::visibility("default")]] SpreadMatrix {
 
   IndexRange own() const;
 };
+
+// Bytes of an entry: its index and its value.
+inline constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(double);
+// Bytes that an entry may take on a rank while its matrix is spread and looked at: by columns and
+// by rows, and half as much again, of which SharesOf makes what it counts by.
+inline constexpr int64_t kSpreadEntry = 3 * kEntryBytes;
 
 // A pattern of the same columns.
 using SpreadPattern = Pattern;  // n rows, the columns of this rank
@@ -57,12 +68,52 @@ using SpreadPattern = Pattern;  // n rows, the columns of this rank
 // The share of a rank in `n` columns that SpreadWhole divides.
 IndexRange ShareOf(int64_t n, int rank, int ranks);
 
+// Calls use(i, columns, values) for each row of an MPIAIJ that this rank owns. i: counted from the
+// first of them; columns: ascending numbers of the whole.
+template <class Use>
+void EachRow(Mat of, const Use& use) {
+  PetscInt begin = 0, end = 0;
+  Must(MatGetOwnershipRange(of, &begin, &end));
+  for (PetscInt i = begin; i < end; ++i) {
+    PetscInt count = 0;
+    const PetscInt* columns = nullptr;
+    const PetscScalar* values = nullptr;
+    Must(MatGetRow(of, i, &count, &columns, &values));
+    use(int64_t{i - begin}, std::span(columns, static_cast<size_t>(count)),
+        std::span(values, static_cast<size_t>(count)));
+    Must(MatRestoreRow(of, i, &count, &columns, &values));
+  }
+}
+
 // The rows that this rank owns, as columns of the transpose.
 CscMatrix OwnRows(Mat of);
 
+// Turns lengths of lists, ptr[i + 1] that of list i, into places to fill: entries of list i go to
+// ptr[i + 1]++, after which ptr points as usual. Returns the number of entries.
+template <class Pointer>
+size_t OpenLists(Array<Pointer>& ptr) {
+  Pointer sum = 0;
+  for (size_t i = 1; i < ptr.size(); ++i) sum += std::exchange(ptr[i], sum);
+  return static_cast<size_t>(sum);
+}
+
+// Brings each list into ascending order, which most have.
+template <class Pointer>
+void SortLists(const Array<Pointer>& ptr, Array<int32_t>& indices, Array<double>& values) {
+  std::vector<std::pair<int32_t, double>> list;
+  for (size_t i = 0; i + 1 < ptr.size(); ++i) {
+    const auto begin = static_cast<size_t>(ptr[i]), end = static_cast<size_t>(ptr[i + 1]);
+    if (std::is_sorted(indices.data() + begin, indices.data() + end)) continue;
+    list.clear();
+    for (size_t p = begin; p < end; ++p) list.emplace_back(indices[p], values[p]);
+    std::ranges::sort(list, {}, &std::pair<int32_t, double>::first);
+    for (size_t p = begin; p < end; ++p) std::tie(indices[p], values[p]) = list[p - begin];
+  }
+}
+
 // The entries of an MPIAIJ on one rank, as PETSc reads them: of own columns, which are numbered
 // from the first own one, and of others' columns. Each entry is counted, then added, those of a row
-// by ascending columns. For this room.
+// by ascending columns, or sorted at the end. For this room.
 //
 //   RowArrays arrays(own);  ... arrays.Count(row, column) ...  arrays.Open();
 //   ... arrays.Add(row, column, value) ...  m = std::move(arrays).Make(comm, n);
@@ -77,16 +128,19 @@ class RowArrays {
   void Add(int64_t row, int32_t column, double value) {
     const bool mine = IsOwn(column);
     Entries& to = mine ? own_ : other_;
-    const auto at = static_cast<size_t>(to.next[At(row)]++);
+    const auto at = static_cast<size_t>(to.ptr[At(row) + 1]++);
     to.columns[at] = mine ? column - static_cast<PetscInt>(range_.begin) : column;
     to.values[at] = value;
   }
+  void Sort() { SortLists(other_.ptr, other_.columns, other_.values); }
+  // Counts, opens and adds all of them, read by columns, in the memory of five thirds of `rows`.
+  void Take(CscMatrix rows);
   // Collective. Square, with its columns owned as its rows are.
   MatOwner Make(MPI_Comm comm, int64_t n) &&;
 
  private:
   struct Entries {
-    Array<PetscInt> ptr, next, columns;
+    Array<PetscInt> ptr, columns;
     Array<PetscScalar> values;
   };
   static size_t At(int64_t row) { return static_cast<size_t>(row); }
@@ -99,6 +153,6 @@ class RowArrays {
 
 // An MPIAIJ of the rows that each rank has, canonical and read by columns: rows.n_rows is n. For
 // this room.
-MatOwner MakeRows(MPI_Comm comm, const CscView& rows);
+MatOwner MakeRows(MPI_Comm comm, CscMatrix rows);
 
 }  // namespace spaid::kernels::mpi

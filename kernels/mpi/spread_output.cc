@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "kernels/mpi/ranks.h"
-#include "kernels/mpi/spread_matrix.h"
 
 namespace spaid::kernels::mpi {
 namespace {
@@ -59,13 +58,6 @@ void SpreadOutput::SendIndices(int64_t first, int64_t count, std::span<int32_t> 
 }
 void SpreadOutput::SendValues(int64_t first, int64_t count, std::span<double> to) const {
   Send<double>(comm_, begin_, own_->values, first, count, to);
-}
-
-CscMatrix OwnColumns(Mat rows) {
-  Mat made = nullptr;
-  Must(MatTranspose(rows, MAT_INITIAL_MATRIX, &made));
-  const MatOwner turned(made);
-  return OwnRows(made);
 }
 
 }  // namespace spaid::kernels::mpi

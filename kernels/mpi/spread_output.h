@@ -37,8 +37,4 @@ class SpreadOutput {
   int64_t bytes_ = 0;
 };
 
-// Returns the columns that this rank owns of a matrix by rows, as MPIAIJ is. Collective. Takes the
-// memory of two copies of its share.
-CscMatrix OwnColumns(Mat rows);
-
 }  // namespace spaid::kernels::mpi

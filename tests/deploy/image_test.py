@@ -16,6 +16,7 @@ import tempfile
 import time
 import unittest
 
+import mpijob_test
 import npm_tools
 import yaml
 from manifests_test import make_secrets
@@ -52,18 +53,24 @@ class ImageTest(unittest.TestCase):
         make_secrets(cls.secrets)
         for file in cls.secrets.iterdir():
             os.chown(file, USER, USER)
-        try:
-            built = subprocess.run([ROOT / 'deploy/image', f'--build={BUILD}', f'--tag={IMAGE}'], env=cls.environment,
-                                   capture_output=True, text=True, check=False, timeout=200)
-        except subprocess.TimeoutExpired as error:
-            raise unittest.SkipTest('what the image is made of does not come in time') from error
-        if built.returncode == 77:
-            raise unittest.SkipTest('there is no base image: neither a registry nor Debian\'s archive answers')
+        built = cls.build(IMAGE)
         cls.must(built)
         holder.callback(cls.podman, 'rmi', '--force', IMAGE)
         print(built.stdout)
         cls.told = built.stdout
         cls.must(cls.podman('run', '--rm', '--publish=127.0.0.1::7433', IMAGE, '--version', check=False))
+
+    @classmethod
+    def build(cls, tag, *options):
+        """Runs deploy/image; skips where it has no base."""
+        try:
+            built = subprocess.run([ROOT / 'deploy/image', f'--build={BUILD}', f'--tag={tag}', *options],
+                                   env=cls.environment, capture_output=True, text=True, check=False, timeout=200)
+        except subprocess.TimeoutExpired as error:
+            raise unittest.SkipTest('what the image is made of does not come in time') from error
+        if built.returncode == 77:
+            raise unittest.SkipTest('there is no base image: neither a registry nor Debian\'s archive answers')
+        return built
 
     @staticmethod
     def must(result):
@@ -118,8 +125,7 @@ class ImageTest(unittest.TestCase):
 
     def test_the_same_tree_on_the_same_base_has_the_same_digest(self):
         self.podman('rmi', '--force', IMAGE)  # with its layers, which would be taken again
-        again = subprocess.run([ROOT / 'deploy/image', f'--build={BUILD}', f'--tag={IMAGE}'], env=self.environment,
-                               capture_output=True, text=True, check=False)
+        again = self.build(IMAGE)
         self.assertEqual((again.returncode, again.stdout), (0, self.told), again.stderr)
 
     def test_it_lists_its_packages(self):
@@ -190,8 +196,7 @@ class ImageTest(unittest.TestCase):
         if not list(BUILD.glob('**/libspaid_cuda.so')):
             self.skipTest('the build has no libspaid_cuda.so')
         name = IMAGE.replace(':cpu', ':cuda')
-        built = subprocess.run([ROOT / 'deploy/image', f'--build={BUILD}', f'--tag={name}', '--variant=cuda'],
-                               env=self.environment, capture_output=True, text=True, check=False)
+        built = self.build(name, '--variant=cuda')
         self.assertEqual(built.returncode, 0, built.stderr)
         try:
             print(built.stdout)
@@ -201,6 +206,41 @@ class ImageTest(unittest.TestCase):
                                                           '/opt/spaid/lib').stdout)
         finally:
             self.podman('rmi', '--force', name)
+
+    def test_the_variant_for_ranks_runs_two_and_drains(self):
+        """The launcher's container of deploy/mpi, with both ranks in it, and its hook where Kubernetes calls that."""
+        if not list(BUILD.glob('**/libspaid_mpi.so')):
+            self.skipTest('the build has no libspaid_mpi.so')
+        name = IMAGE.replace(':cpu', ':mpi')
+        built = self.build(name, '--variant=mpi')
+        self.assertEqual(built.returncode, 0, built.stderr)
+        self.addCleanup(self.podman, 'rmi', '--force', name)
+        print(built.stdout)
+        hosts, port = self.folder / 'hostfile', free_port()
+        hosts.write_text('spaid-launcher.spaid.default.svc slots=2\n')
+        template, _ = mpijob_test.pods()
+        launcher = mpijob_test.container_of(template)
+        command, *arguments = launcher['command'] + [a.replace('$(SPAID_THREADS)', '1') for a in launcher['args']]
+        grace = template['spec']['terminationGracePeriodSeconds']
+        container = self.podman(
+            'run', '--detach', '--read-only', '--read-only-tmpfs=false', '--tmpfs=/tmp', '--cap-drop=all',
+            '--security-opt=no-new-privileges', f'--user={USER}:{USER}', f'--publish=127.0.0.1:{port}:7433',
+            f'--volume={hosts}:/etc/mpi/hostfile:ro', f'--volume={self.secrets}:/etc/spaid/tls:ro',
+            f'--volume={self.secrets}:/etc/spaid/tokens:ro', f'--entrypoint={command}', name, *arguments).stdout.strip()
+        try:
+            solved = self.solve(port, 'gallery:poisson:20', '--engine=fsai', '--method=cg')
+            self.assertEqual((solved['outcome'], solved['device']), ('CONVERGED', 'mpi:2'))
+            begin = time.monotonic()
+            # It waits for the ranks, and is killed with the container where mpirun ends before it has looked again.
+            self.podman('exec', container, *launcher['lifecycle']['preStop']['exec']['command'], check=False)
+            status = self.podman('wait', container).stdout.strip()
+            took = time.monotonic() - begin
+            print(f'two ranks ended {took:.1f} s after SIGTERM')
+            log = self.podman('logs', container)
+            self.assertEqual(status, '0', log.stdout + log.stderr)
+            self.assertLess(took, grace / 4)
+        finally:
+            self.podman('rm', '--force', container)
 
     def played(self, port):
         """The chart's Deployment for a CPU, but for what podman 4.3 does not do: it puts no variables into arguments,
@@ -258,6 +298,7 @@ def main():
 
 
 if __name__ == '__main__':
-    ROOT, BUILD = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
+    ROOT = mpijob_test.ROOT = pathlib.Path(sys.argv[1])
+    BUILD = pathlib.Path(sys.argv[2])
     SPAIDCTL, NPM = sys.argv[3:5]
     sys.exit(main())

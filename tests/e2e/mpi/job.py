@@ -189,10 +189,11 @@ class TestCase(unittest.TestCase):
         sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
         import stubs
         folder = self.folder / 'stubs'
-        folder.mkdir()
-        stubs.generate(os.environ['SPAID_PROTOS'], os.environ['SPAID_PROTOC'], os.environ['SPAID_GRPC_PLUGIN'],
-                       str(folder))
-        sys.path.insert(0, str(folder))
+        if not folder.exists():
+            folder.mkdir()
+            stubs.generate(os.environ['SPAID_PROTOS'], os.environ['SPAID_PROTOC'], os.environ['SPAID_GRPC_PLUGIN'],
+                           str(folder))
+            sys.path.insert(0, str(folder))
         from spaid.v1 import arrays_pb2, matrix_pb2, matrix_pb2_grpc
         return grpc, numpy, arrays_pb2, matrix_pb2, matrix_pb2_grpc
 

@@ -16,6 +16,7 @@ import matrices
 # Matrices here are larger; pointers have to be within it.
 SMALL, MEDIUM = '--max-matrix-bytes=50000', '--max-matrix-bytes=2000000'
 MEMORY = pathlib.Path('/sys/fs/cgroup/memory')
+COMING = 36  # bytes of an entry that is on its way (kSpreadEntry)
 
 
 class Arrays(job.TestCase):
@@ -175,7 +176,7 @@ class Restart(Arrays):
                 self.ctl(daemon, 'build', name, '--engine=jacobi')
             above = {rank: field(pid, 'VmHWM') - idle[rank] for rank, pid in pids.items()}
             print(f'A of {size} bytes, {ranks} ranks, at most: {above}', flush=True)
-            # While it is turned a rank takes several times its share; rank 0 not more than others.
+            # By columns and by rows; rank 0 not more than others.
             others = max(taken for rank, taken in above.items() if rank > 0)
             self.assertLessEqual(above[0], others + (64 << 20))
             daemon.stop()
@@ -202,10 +203,10 @@ class Full(Arrays):
 
     def test_who_comes_takes_the_place_of_who_was_used_longest_ago(self):
         daemon = self.little(400_000_000, f'--spill-dir={self.folder / "spill"}')
-        # 48 bytes an entry while it comes, 24 then: three are there when the fourth finds no room.
+        # 36 bytes an entry while it comes, 24 then: four are there when the fifth finds no room.
         names = []
         for k in range(7):
-            done = self.upload(daemon, self.banded(n=100_000, half=12, diagonal=60.0 + k))
+            done = self.upload(daemon, self.banded(n=100_000, half=15, diagonal=60.0 + k))
             names.append(done.matrix.name)
             daemon.wait(lambda: daemon.metric('spaid_spill_records') == len(names), 'has written it', 60)
         self.assertLess(self.there(daemon, 'mpi:2'), 400_000_000)
@@ -215,6 +216,50 @@ class Full(Arrays):
             self.assertEqual((told['outcome'], told['device']), ('CONVERGED', 'mpi:2'))
         self.assertGreaterEqual(daemon.metric('spaid_store_evictions_total'), 4)
         self.assertGreaterEqual(daemon.metric('spaid_spill_loaded_total'), 2)
+
+    def test_what_is_on_its_way_has_its_place(self):
+        daemon = self.little(400_000_000)
+        memory = next(d for d in self.ctl(daemon, 'info')['devices'] if d['name'] == 'mpi:2')['memory_bytes']
+        n = 50_000
+        half = int(0.65 * memory / COMING / n) // 2  # of 2 half + 1 entries in a row one fits, and two do not
+        arrays = self.banded(n, half)
+        entries = len(arrays[2])
+
+        def first(of):
+            call, _ = self.half_an_upload(daemon, n, of)
+            daemon.wait(lambda: self.there(daemon, 'mpi:2') == COMING * n * of, 'has its place', 60)
+            return call
+
+        def gives_back(what):
+            daemon.wait(lambda: self.there(daemon, 'mpi:2') == 0, f'gives back: {what}', 60)
+
+        call = first(2 * half)
+        told = self.refused(daemon, arrays)
+        self.assertEqual(told.code(), self.grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertIn(f'may take {COMING * entries} bytes over all ranks, which have {memory} and use '
+                      f'{COMING * n * 2 * half}, {COMING * n * 2 * half} of these for what is on its way: try again',
+                      told.details())
+        self.assertEqual(self.there(daemon, 'mpi:2'), COMING * n * 2 * half, 'that of the other one')
+        call.cancel()
+        gives_back('cancelled')
+        # Refused on the way, and at the end.
+        pointers, indices, values = arrays
+        for bad in ((self.numpy.where(self.numpy.arange(n + 1) == 7, -1, pointers), indices, values),
+                    (pointers, indices[::-1].copy(), values),
+                    (pointers, indices, self.numpy.where(self.numpy.arange(entries) == 5, float('nan'), values))):
+            self.assertEqual(self.refused(daemon, bad).code(), self.grpc.StatusCode.INVALID_ARGUMENT)
+            gives_back('refused')
+        # It fits by itself; what it takes then is its arrays.
+        name = self.upload(daemon, arrays).matrix.name
+        there = self.there(daemon, 'mpi:2')
+        self.assertGreaterEqual(there, 24 * entries)
+        self.assertLess(there, 24 * entries + 24 * n)
+        # The next values on its pattern have a place of their own.
+        told = self.refused(daemon, (pointers, indices, values * 2), same_pattern_as=name)
+        self.assertIn(f'may take {COMING * entries} bytes', told.details())
+        self.assertNotIn('on its way:', told.details())
+        self.ctl(daemon, 'matrices', name, '--delete')
+        gives_back('deleted')
 
     def test_where_nothing_may_go_the_sizes_are_told(self):
         daemon = self.little(400_000_000)  # no folder: what is given up would be lost
@@ -234,7 +279,7 @@ class Full(Arrays):
             else:
                 self.fail('there is room for everything')
         there = self.there(daemon, 'mpi:2')
-        # G is turned on its way out, which takes 36 bytes an entry.
+        # G is turned on its way out, which takes a copy.
         told = self.ctl(daemon, 'preconditioners', built, f'--download={self.folder / "G.mtx"}', status=1)
         self.assertEqual(told['error']['reason'], 'DEVICE_OUT_OF_MEMORY', told)
         self.assertIn('a matrix is turned before it is sent', told['error']['message'])

@@ -230,12 +230,12 @@ class Memory(job.TestCase):
         values = numpy.where(offsets == 0, 60.0, -1.0)[None, :].repeat(n, axis=0)[inside]
         return pointers, indices, values
 
-    def upload(self, channel, arrays, last=lambda: None):
+    def upload(self, channel, arrays, last=lambda: None, layout=None):
         pointers, indices, values = arrays
 
         def messages():
             yield self.matrix.UploadMatrixRequest(header=self.matrix.MatrixHeader(
-                n=len(pointers) - 1, nnz=len(indices), layout=self.arrays.LAYOUT_CSR,
+                n=len(pointers) - 1, nnz=len(indices), layout=layout or self.arrays.LAYOUT_CSR,
                 value_type=self.arrays.VALUE_TYPE_FLOAT64))
             for kind, array in ((self.arrays.ARRAY_KIND_POINTERS, pointers),
                                 (self.arrays.ARRAY_KIND_INDICES, indices),
@@ -305,6 +305,25 @@ class Memory(job.TestCase):
             above = peak(rank_0) - before
             self.assertLessEqual(above, size / RANKS + (64 << 20), f'M takes {size} bytes')
             print(f'A to {RANKS} ranks: rank 0 at most {peaks[0] - idle}; M of {size} bytes: {above}', flush=True)
+
+    def test_order_takes_little_more_than_both_forms(self):
+        """By columns and by rows are two shares, and what AᵀA is counted by a part of one."""
+        arrays = self.banded(n=400_000, half=25)
+        share = sum(array.nbytes for array in arrays) / RANKS
+        for layout in (self.arrays.LAYOUT_CSC, self.arrays.LAYOUT_CSR):
+            daemon = self.start(RANKS, '--devices=cpu,mpi', '--max-matrix-bytes=100000000')
+            pids = daemon.pids()
+            idle = {rank: resident(pid) for rank, pid in pids.items()}
+            for pid in pids.values():
+                pathlib.Path(f'/proc/{pid}/clear_refs').write_text('5')
+            with self.grpc.insecure_channel(daemon.address) as channel:
+                self.upload(channel, arrays, layout=layout)
+            above = {rank: peak(pid) - idle[rank] for rank, pid in pids.items()}
+            print(f'a share of {share:.0f} bytes, at most: {above}', flush=True)
+            for rank, taken in above.items():
+                self.assertLessEqual(taken, 2.25 * share + (32 << 20), f'rank {rank}')
+                self.assertGreaterEqual(taken, 1.5 * share, f'rank {rank}')
+            daemon.stop()
 
     def test_m_goes_as_the_contract_says(self):
         arrays = self.banded(n=20_000, half=3)
