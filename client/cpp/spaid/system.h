@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "spaid/client.h"
 
@@ -46,6 +47,9 @@ class System {
   // the first call that needs them. 0: none. M of those before is forgotten.
   void SetNearNullSpace(int count, std::span<const double> vectors);
   void SetCoordinates(int count, std::span<const double> coordinates);
+  // Refuses a temporary, which would be gone when it is sent.
+  void SetNearNullSpace(int count, std::vector<double>&& vectors) = delete;
+  void SetCoordinates(int count, std::vector<double>&& coordinates) = delete;
 
   // Sends the pattern alone, before there are values, unless the server has it; the next Solve or
   // Build sends values alone. As Client::Upload.

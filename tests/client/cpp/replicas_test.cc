@@ -230,7 +230,8 @@ TEST(Affinity, WhatGoesTogetherGoesToOnePlace) {
   EXPECT_FALSE(client.Build(CscView(Small()), spec).ok());
   // The vectors of a system follow its A.
   System system(client, Small(), {.engine = Engine::kAmg});
-  system.SetNearNullSpace(1, std::vector<double>{1, 1, 1});
+  const std::vector<double> ones(3, 1.0);
+  system.SetNearNullSpace(1, ones);
   EXPECT_FALSE(system.Solve(std::vector<double>(3)).ok());
   const std::multimap<std::string, std::string> expected{
       {"upload", "00000002"}, {"upload", "00000003"}, {"upload", AffinityOf(CscView(Small()))}};
