@@ -335,7 +335,8 @@ class Product {
     const int64_t a_block = 4 * words + (kPass == Pass::kCount ? 0 : 8 * columns_);
     const int64_t left = context_.arena->limit() - context_.arena->used();
     const int64_t most = std::min(rows, int64_t{tuning::kLongBlocks} * context_.multiprocessors);
-    const int64_t blocks = std::clamp<int64_t>(left / 4 / a_block, 1, most);
+    const int64_t room = std::min(left / 4, tuning::kLongBytes * (a_.nnz + b_.nnz));
+    const int64_t blocks = std::clamp<int64_t>(room / a_block, 1, most);
     const Buffer<uint32_t> marks(context_, blocks * words);
     const Buffer<double> sums(context_, kPass == Pass::kCount ? 0 : blocks * columns_);
     marks.Fill(0);
@@ -399,6 +400,18 @@ std::optional<RowMatrix> MultiplyUpTo(Context& context, int64_t most_entries, co
 
 RowMatrix Multiply(Context& context, const RowMatrix& a, const RowMatrix& b, RowOrder order) {
   return *MultiplyUpTo(context, std::numeric_limits<int64_t>::max(), a, b, order);
+}
+
+RowMatrix CountProduct(Context& context, const RowMatrix& a, const RowMatrix& b) {
+  RowMatrix c;
+  Product(context, a, b).Count(c);
+  return c;
+}
+
+void FillProduct(Context& context, const RowMatrix& a, const RowMatrix& b, RowMatrix& counted,
+                 RowOrder order) {
+  if (counted.values.size() == 0) MakeRoom(context, counted);
+  Product(context, a, b).Values<Pass::kValues>(counted, order);
 }
 
 void MultiplyOn(Context& context, const RowMatrix& a, const RowMatrix& b, RowMatrix& c) {

@@ -15,7 +15,8 @@ inline constexpr int kMostRankedSlots = 256;
 inline constexpr int kTableBytes = 98304;
 // Threads of a block where each has a row: 32 entries of each take 48 KB.
 inline constexpr int kSingleThreads = 128;
-// Rows without a table that a multiprocessor has at once.
-inline constexpr int kLongBlocks = 2;
+// Rows without a table that a multiprocessor has at once, and bytes of their sums for each entry of
+// the factors, at most.
+inline constexpr int kLongBlocks = 2, kLongBytes = 4;
 
 }  // namespace spaid::cuda::tuning
