@@ -22,11 +22,15 @@ struct AmgCounts {
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options);
 
 // Returns whether a device may set that up (amg_cuda.h): one unknown a node, aggregates, a smoother
-// by a diagonal (kAuto: it may come to one), at most one near-null vector. O(nnz). Thread-safe.
+// by a diagonal (kAuto: it may come to one), at most one near-null vector, fewer than 2^31 entries.
+// O(nnz). Thread-safe.
 bool MaySetUpOnDevice(const PatternView& a, const NearNullInput& near_null,
                       const AmgOptions& options);
 
-// Returns the bytes on a device at once, at most, of such a set-up, with what it leaves there.
+// Returns the bytes on a device at once, at most, of such a set-up, or one of other values by its
+// plan, with what it leaves there; the second, of one whose products are made in waves, which a
+// device with less room than the first has. About three times what is taken.
 int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options);
+int64_t LeastSetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options);
 
 }  // namespace spaid::kernels

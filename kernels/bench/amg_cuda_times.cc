@@ -1,6 +1,7 @@
 // Multigrid on the first CUDA device, a line of CSV for each problem on standard output: solves
 // with a hierarchy that the CPU has built, and with one that the device has, whose time is from A
-// there to the levels there; and the parts of which that set-up is made.
+// there to the levels there, once more for the same values on its aggregates; and the parts of
+// which that set-up is made.
 //
 //   spaid_amg_cuda_times [only=NAME] [setup=1] [rounds=5] [OPTION=NUMBER...]
 //
@@ -22,6 +23,7 @@
 
 #include "kernels/amg/amg.h"
 #include "kernels/amg/amg_cuda.h"
+#include "kernels/amg/amg_estimate.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/device.h"
@@ -94,8 +96,8 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
   const double cycle_ms = ProductMs(*m);
   m = nullptr;
   // The same with the set-up there, A there.
-  std::vector<double> set_up, place_there, both;
-  double set_up_mb = 0, iterations_there = 0;
+  std::vector<double> set_up, set_up_again, place_there, both;
+  double set_up_mb = 0, kept_mb = 0, iterations_there = 0;
   for (int round = 0; round < rounds; ++round) {
     AmgCudaTimings timings;
     const auto there = Must(BuildAmgOnCuda(device, a, {}, options, context, &timings));
@@ -110,13 +112,20 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
     both.push_back(timings.device_ms + place_there.back() + solving.iterate_ms);
     set_up_mb = 1e-6 * static_cast<double>(timings.device_bytes);
     m = nullptr;
+    if (there->there == nullptr) continue;
+    kept_mb = 1e-6 * static_cast<double>(there->there->device_bytes());
+    AmgCudaTimings again;
+    if (!Must(RebuildAmgOnCuda(device, there->there, a, {}, context, &again))) {
+      Die("the same values are to be built anew");
+    }
+    set_up_again.push_back(again.device_ms);
   }
   const auto median_or_none = [](const std::vector<double>& of) {
     return of.empty() ? std::string("-") : std::to_string(Median(of));
   };
   std::printf(
       "%s,%lld,%lld,%s,%d,%.2f,%d,%d,%s,%.1f,%.1f,%.2f,%.4f,%.4f,%.4f,%.1f,%s,%s,%s,%.0f,"
-      "%.1f\n",
+      "%.1f,%s,%.1f,%.1f\n",
       name.c_str(), static_cast<long long>(a.n_cols), static_cast<long long>(a.nnz()),
       Name(built.quality.smoother).data(), static_cast<int>(built.quality.levels.size()),
       built.quality.operator_complexity, static_cast<int>(here.iterations),
@@ -125,7 +134,8 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
       ms / static_cast<double>(std::max<int64_t>(1, solved.iterations)), cycle_ms,
       ProductMs(*a_there), device_mb, median_or_none(set_up).c_str(),
       median_or_none(place_there).c_str(), median_or_none(both).c_str(), iterations_there,
-      set_up_mb);
+      set_up_mb, median_or_none(set_up_again).c_str(), kept_mb,
+      1e-6 * static_cast<double>(SetUpDeviceBytes(a.n_cols, a.nnz(), options)));
   std::fflush(stdout);
 }
 
@@ -212,11 +222,13 @@ int Main(int argc, char** argv) {
   const Device device = Must(cuda::OpenDevice(found.devices[0], 0));
   std::printf("# %s; a barrier of the grid %.2f us\n", found.devices[0].name.c_str(),
               Must(TimeGridBarrier(*device)));
-  std::printf(setup ? "case,part,products,entries,ms,values alone ms,products a ns,host's bits\n"
-                    : "case,n,nnz,smoother,levels,operator complexity,iterations on the CPU,"
-                      "iterations,converged,build ms on the CPU,place ms,iterate ms,an iteration "
-                      "ms,a cycle ms,a product with A ms,device MB,set-up on device ms,place from "
-                      "there ms,set-up and place and iterate ms,iterations by it,set-up MB\n");
+  std::printf(
+      setup ? "case,part,products,entries,ms,values alone ms,products a ns,host's bits\n"
+            : "case,n,nnz,smoother,levels,operator complexity,iterations on the CPU,"
+              "iterations,converged,build ms on the CPU,place ms,iterate ms,an iteration "
+              "ms,a cycle ms,a product with A ms,device MB,set-up on device ms,place from "
+              "there ms,set-up and place and iterate ms,iterations by it,set-up MB,set-up again "
+              "ms,MB kept for that,MB bound\n");
   constexpr double kSixth = 0.5235987755982988;
   const auto measure = [&](const char* name, const auto& make) {
     if (!std::string_view(name).starts_with(only)) return;

@@ -3,6 +3,7 @@
 #include "kernels/amg/cuda/hierarchy.h"
 #include "kernels/amg/cycle.h"
 #include "kernels/base/cuda/device.h"
+#include "kernels/sparse/pattern.h"
 
 namespace spaid::cuda {
 namespace {
@@ -151,6 +152,19 @@ kernels::Result<kernels::CscMatrix> HierarchyOnDevice::Part(int level,
 std::variant<const kernels::CycleParts<float>*, const kernels::CycleParts<double>*>
 HierarchyOnDevice::cycle() const {
   return (*OnHost(kernels::Context()))->cycle();
+}
+
+PlanOnDevice::PlanOnDevice(const std::shared_ptr<kernels::CudaDevice>& device, SetUpPlan plan,
+                           const kernels::PatternView& of, int threads)
+    : device_(device),
+      n_(of.n_cols),
+      nnz_(of.nnz()),
+      bytes_(HeldBytes(plan)),
+      pattern_hash_(kernels::HashPattern(of, threads)),
+      kept_(Keep(device, std::move(plan))) {}
+
+kernels::Status PlanOnDevice::Check(const kernels::PatternView& a, int threads) const {
+  return kernels::CheckPlanPattern(a, n_, nnz_, pattern_hash_, threads);
 }
 
 }  // namespace spaid::cuda

@@ -5,9 +5,11 @@
 
 #include "kernels/amg/cuda/keys.h"
 #include "kernels/amg/cuda/prolongation.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/krylov/cuda/layout_grid.h"
 #include "kernels/krylov/cuda/sums.h"
+#include "kernels/sparse/cuda/product_waves.h"
 
 // Products and sums of the host are rounded one by one: __dmul_rn and __dadd_rn keep the compiler
 // from contracting them.
@@ -249,6 +251,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The same on known columns, as the host's Truncation::Fill: a thread a row.
+__global__ void __launch_bounds__(kThreads)
+    CutOnKernel(RowsRef whole, const double* __restrict__ coarse_near,
+                const int64_t* __restrict__ ptr, const int32_t* __restrict__ columns,
+                double* values) {
+  for (int64_t i = ThreadOfGrid(); i < whole.n; i += ThreadsOfGrid()) {
+    const int64_t begin = whole.ptr[i], end = whole.ptr[i + 1], to = ptr[i], last = ptr[i + 1];
+    const bool is_cut = last - to < end - begin;
+    double all = 0, left = 0;
+    int64_t at = to;
+    for (int64_t p = begin; is_cut && p < end; ++p) {
+      const int32_t j = whole.columns[p];
+      const double part =
+          coarse_near != nullptr ? __dmul_rn(whole.values[p], coarse_near[j]) : whole.values[p];
+      all = __dadd_rn(all, part);
+      if (at == last || columns[at] != j) continue;
+      left = __dadd_rn(left, part);
+      ++at;
+    }
+    const double scale = is_cut && left != 0 && all / left > 0 ? all / left : 1;
+    at = to;
+    for (int64_t p = begin; p < end; ++p) {
+      if (at == last || columns[at] != whole.columns[p]) continue;
+      values[at++] = is_cut ? __dmul_rn(whole.values[p], scale) : whole.values[p];
+    }
+  }
+}
+
 RowMatrix Cut(Context& context, const RowMatrix& whole, const double* coarse_near) {
   RowMatrix cut;
   cut.n = whole.n;
@@ -281,6 +311,16 @@ __global__ void __launch_bounds__(kThreads)
       columns[ptr[i]] = static_cast<int32_t>(i);
       values[ptr[i]] = 1;
     }
+  }
+}
+
+// The values alone, of a known pattern.
+__global__ void __launch_bounds__(kThreads)
+    FillOnKernel(RowsRef a, const int64_t* __restrict__ ptr, double* values) {
+  for (int64_t i = WarpOfGrid(); i < a.n; i += WarpsOfGrid()) {
+    const int64_t begin = a.ptr[i], count = a.ptr[i + 1] - begin;
+    for (int64_t e = Lane(); e < count; e += 32) values[ptr[i] + e] = a.values[begin + e];
+    if (count == 0 && Lane() == 0) values[ptr[i]] = 1;
   }
 }
 
@@ -380,25 +420,105 @@ double SpectralBound(Context& context, const PatternRef& rows, const double* val
   return std::ceil(rho * kGrain) / kGrain;
 }
 
-DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
-                                      const RowMatrix& tentative, const double* coarse_near) {
-  DeviceProlongation made;
-  made.rho = SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps);
-  const double omega = 4 / (3 * made.rho);
+namespace {
+
+// Makes I - ω D_F⁻¹ A_F of D_F⁻¹ A_F; returns ρ.
+double Damp(Context& context, const RowMatrix& filtered) {
+  const double rho =
+      SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps);
   DampKernel<<<Blocks(context, filtered.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(filtered), omega, filtered.values.get());
+      RowsRef(filtered), 4 / (3 * rho), filtered.values.get());
   CheckLaunch("DampKernel");
+  return rho;
+}
+
+}  // namespace
+
+DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
+                                      const RowMatrix& tentative, const double* coarse_near,
+                                      KeptProlongation* kept) {
+  DeviceProlongation made;
+  made.rho = Damp(context, filtered);
   made.p = Multiply(context, filtered, tentative);
-  if (made.p.longest > kMostAggregates) made.p = Cut(context, made.p, coarse_near);
+  if (made.p.longest > kMostAggregates) {
+    made.p = Cut(context, made.p, coarse_near);
+    if (kept != nullptr) kept->is_cut = true;
+  }
+  if (kept == nullptr) return made;
+  kept->filtered = PatternOf(std::move(filtered));
+  kept->p = CopyPattern(context, made.p);
   return made;
 }
 
+DeviceProlongation SmoothProlongationOn(Context& context, RowMatrix filtered,
+                                        const RowMatrix& tentative, const double* coarse_near,
+                                        const KeptProlongation& kept) {
+  DeviceProlongation made;
+  made.rho = Damp(context, filtered);
+  made.p = OnPattern(context, kept.p);
+  if (!kept.is_cut) {
+    MultiplyOn(context, filtered, tentative, made.p);
+    return made;
+  }
+  const RowMatrix whole = Multiply(context, filtered, tentative);
+  CutOnKernel<<<Blocks(context, whole.n, kThreads), kThreads, 0, context.stream>>>(
+      RowsRef(whole), coarse_near, made.p.col_ptr.get(), made.p.row_idx.get(), made.p.values.get());
+  CheckLaunch("CutOnKernel");
+  return made;
+}
+
+namespace {
+
+// Of entries of A P that there may be at once: those that half of what is left has room for.
+int64_t ThatFit(const Context& context, int64_t most_between) {
+  const int64_t left = context.arena->limit() - context.arena->used();
+  return std::min(left / 2 / kernels::kEntryBytes, most_between);
+}
+
+}  // namespace
+
 std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
-                                  const RowMatrix& a, const RowMatrix& p) {
-  const RowMatrix ap = Multiply(context, a, p, RowOrder::kAsFound);
-  auto coarse = MultiplyUpTo(context, most_entries, r, ap);
-  if (coarse.has_value() && coarse->empty > 0) coarse = FillEmptyRows(context, *coarse);
-  return coarse;
+                                  const RowMatrix& a, const RowMatrix& p, int64_t most_between,
+                                  KeptGalerkin* kept) {
+  RowMatrix ap = CountProduct(context, a, p);
+  std::optional<RowMatrix> coarse;
+  if (const int64_t most = ThatFit(context, most_between); ap.nnz > most) {
+    coarse = MultiplyInWaves(context, most_entries, most / 4, r, a, p, ap);
+  } else {
+    FillProduct(context, a, p, ap, RowOrder::kAsFound);
+    coarse = MultiplyUpTo(context, most_entries, r, ap);
+    if (kept != nullptr && coarse.has_value() && ap.nnz <= kernels::MostProductEntries(a.nnz)) {
+      kept->ap = PatternOf(std::move(ap));
+    }
+  }
+  ap = {};
+  if (!coarse.has_value() || coarse->empty == 0) return coarse;
+  RowMatrix filled = FillEmptyRows(context, *coarse);
+  if (kept != nullptr) kept->coarse = PatternOf(*std::move(coarse));
+  return filled;
+}
+
+RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, const RowMatrix& p,
+                     const KeptGalerkin& kept, const RowMatrix& result, int64_t most_between) {
+  const bool fills = kept.coarse.n > 0;
+  RowMatrix product = OnPattern(context, fills ? kept.coarse : result);
+  {
+    const bool known = kept.ap.n > 0;
+    RowMatrix ap = known ? OnPattern(context, kept.ap) : CountProduct(context, a, p);
+    if (const int64_t most = ThatFit(context, most_between); !known && ap.nnz > most) {
+      product.values =
+          std::move(MultiplyInWaves(context, product.nnz, most / 4, r, a, p, ap)->values);
+    } else {
+      known ? MultiplyOn(context, a, p, ap) : FillProduct(context, a, p, ap, RowOrder::kAsFound);
+      MultiplyOn(context, r, ap, product);
+    }
+  }
+  if (!fills) return product;
+  RowMatrix filled = OnPattern(context, result);
+  FillOnKernel<<<Blocks(context, product.n, layout::kWarps), kThreads, 0, context.stream>>>(
+      RowsRef(product), filled.col_ptr.get(), filled.values.get());
+  CheckLaunch("FillOnKernel");
+  return filled;
 }
 
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {

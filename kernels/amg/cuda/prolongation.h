@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/kept_patterns.h"
 #include "kernels/sparse/cuda/products.h"
 
 namespace spaid::cuda {
@@ -46,15 +47,40 @@ struct DeviceProlongation {
   RowMatrix p;
   double rho = 0;
 };
+// Patterns of a smoothed P, without values.
+struct KeptProlongation {
+  RowMatrix filtered;  // D_F⁻¹ A_F
+  RowMatrix p;
+  bool is_cut = false;  // some rows had more aggregates
+};
 // Returns P = (I - ω D_F⁻¹ A_F) P0, ω = 4 / (3 ρ), of at most 12 aggregates a row, as the host's
-// SmoothProlongation does. `tentative`: P0; `coarse_near`: its coarse vector. Waits for the device.
+// SmoothProlongation does. `tentative`: P0; `coarse_near`: its coarse vector. `kept`: receives the
+// patterns; may be null. Waits for the device.
 DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
-                                      const RowMatrix& tentative, const double* coarse_near);
+                                      const RowMatrix& tentative, const double* coarse_near,
+                                      KeptProlongation* kept = nullptr);
+// The same on known patterns of other values, which `filtered` has; long rows keep the aggregates
+// of before, where P is multiplied out once more. Waits for the device.
+DeviceProlongation SmoothProlongationOn(Context& context, RowMatrix filtered,
+                                        const RowMatrix& tentative, const double* coarse_near,
+                                        const KeptProlongation& kept);
 
+// Patterns of A P and R (A P), without values.
+struct KeptGalerkin {
+  RowMatrix ap;      // of no rows: it has more than MostProductEntries of A's, or was made in waves
+  RowMatrix coarse;  // of which rows have no entries; of no rows: each has some
+};
 // Returns R (A P), with a one on the diagonal of rows without entries; nothing where it would have
-// more than so many entries. Waits for the device twice.
+// more than so many entries. Where A P would have more than `most_between`, or than half of the
+// free memory has room for, it is made in waves (product_waves.h). `kept`: receives patterns, but
+// that of the result; may be null. Waits for the device twice, or some times a wave.
 std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
-                                  const RowMatrix& a, const RowMatrix& p);
+                                  const RowMatrix& a, const RowMatrix& p,
+                                  int64_t most_between = INT64_MAX, KeptGalerkin* kept = nullptr);
+// The same of other values; `result`: its pattern. Does not wait but where rows are too long for
+// shared memory, or A P is not kept.
+RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, const RowMatrix& p,
+                     const KeptGalerkin& kept, const RowMatrix& result, int64_t most_between);
 
 // Returns `factor` times 1 / a_ii, or with `l1` times 1 / Σ_j |a_ij| with the diagonal's sign; 0
 // where that is 0. Does not wait.

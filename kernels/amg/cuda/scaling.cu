@@ -123,23 +123,12 @@ double Sum(std::span<const double> of) {
 
 }  // namespace
 
-std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool symmetric,
+std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, bool symmetric,
                                               std::span<const double> given) {
   const int64_t n = a.n;
   const int rows_grid = Blocks(context, n, kThreads);
   UnitScaled made;
-  const auto by_rows = [](Matrix from) {
-    RowMatrix rows;
-    static_cast<Matrix&>(rows) = std::move(from);
-    rows.columns = rows.n;
-    return rows;
-  };
-  if (symmetric) {
-    made.rows = by_rows(std::move(a));
-  } else {
-    made.mirror = by_rows(std::move(a));
-    made.rows = Transpose(context, made.mirror);
-  }
+  made.rows = std::move(a);
   const PatternRef pattern = made.rows.pattern();
   double* const values = made.rows.values.get();
   const Buffer<Findings> there(context, 1);

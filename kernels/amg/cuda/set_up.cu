@@ -60,14 +60,28 @@ __global__ void __launch_bounds__(kThreads)
 // One coarsening after the other.
 class Builder {
  public:
+  // Makes a plan.
   Builder(Context& context, bool symmetric, const AmgOptions& options, const kernels::Context& host)
-      : context_(context), host_(host) {
+      : context_(context), host_(host), plan_(std::in_place) {
     made_.options = options;
     made_.options.block_size = 1;
     made_.symmetric = symmetric;
   }
+  // Goes by one.
+  Builder(Context& context, const SetUpPlan& from, const kernels::Context& host)
+      : context_(context), host_(host), from_(&from), other_(context, 1) {
+    made_.options = from_->options;
+    made_.symmetric = from_->symmetric;
+    other_.Fill(0);
+  }
 
-  std::optional<Hierarchy> Build(Matrix a, std::span<const double> given) {
+  std::optional<Hierarchy> Build(RowMatrix a, std::span<const double> given) {
+    if (!made_.symmetric) {
+      mirror_ = std::move(a);
+      a = from_ != nullptr ? TransposeOn(context_, mirror_, from_->by_rows)
+                           : Transpose(context_, mirror_, plan_->by_rows);
+      if (plan_) plan_->by_columns = CopyPattern(context_, mirror_);
+    }
     auto scaled = ScaleToUnitDiagonal(context_, std::move(a), made_.symmetric, given);
     if (!scaled) return std::nullopt;
     AmgOptions& options = made_.options;
@@ -75,8 +89,16 @@ class Builder {
     quality.beta = made_.beta = scaled->beta;
     quality.block_size = 1;
     quality.near_null_rayleigh = scaled->rayleigh;
-    quality.smoother = ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
+    quality.smoother = from_ != nullptr
+                           ? from_->smoother
+                           : ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
+    quality.reused = from_ != nullptr;
     if (!IsDiagonal(quality.smoother)) return std::nullopt;
+    if (plan_) {
+      plan_->options = options;
+      plan_->symmetric = made_.symmetric;
+      plan_->smoother = quality.smoother;
+    }
     if (options.hierarchy_precision == kernels::Precision::kAuto) {
       options.hierarchy_precision = kernels::ChoosePrecision(made_.symmetric, scaled->beta);
     }
@@ -84,7 +106,6 @@ class Builder {
     made_.scale = std::move(scaled->scale);
     made_.sign = scaled->sign;
     near_null_ = std::move(scaled->near_null);
-    mirror_ = std::move(scaled->mirror);
     RowMatrix rows = std::move(scaled->rows);
     scaled.reset();
     all_entries_ = rows.nnz;
@@ -95,7 +116,10 @@ class Builder {
       if (!MayCoarsen(rows) || !Coarsen(rows)) break;
       rows = std::move(coarse_);
     }
+    if (from_ != nullptr && Read(context_, other_, 0) != 0) return std::nullopt;
+    if (plan_) plan_->last = CopyPattern(context_, rows);
     Finish(std::move(rows));
+    made_.plan = std::move(plan_);
     return std::move(made_);
   }
 
@@ -119,6 +143,7 @@ class Builder {
   }
 
   bool MayCoarsen(const RowMatrix& rows) const {
+    if (from_ != nullptr) return made_.levels.size() < from_->levels.size();
     return rows.n > made_.options.max_coarse_size &&
            static_cast<int>(made_.levels.size()) + 1 < made_.options.max_levels;
   }
@@ -127,70 +152,141 @@ class Builder {
     return kernels::MostEntries(made_.options, made_.quality.levels.front().nnz, all_entries_);
   }
 
+  int64_t MostBetween() const {
+    return kernels::MostProductEntries(made_.quality.levels.front().nnz);
+  }
+
   // Makes coarse_ and a level of `rows`, which goes into it. False: there is nothing coarser, and
   // `rows` stays.
   bool Coarsen(RowMatrix& rows) {
-    kernels::AmgLevelQuality& quality = made_.quality.levels.back();
-    if (!made_.symmetric && !made_.levels.empty()) mirror_ = Transpose(context_, rows);
-    const RowMatrix* const mirror = made_.symmetric ? nullptr : &mirror_;
-    StrongGraph graph = FindStrong(context_, rows, mirror, made_.options.strength_threshold);
-    const Aggregates aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
-    if (!kernels::IsCoarser(aggregates.count, rows.n)) return false;
-    graph.weights = {};
-    quality.aggregates = aggregates.count;
-    quality.isolated = aggregates.isolated;
-    CheckStop();
     SetUpLevel level;
     level.n = rows.n;
-    Tentative tentative = MakeTentative(context_, aggregates, near_null_);
-    const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
-    if (!smoothed || !SmoothedGalerkin(rows, mirror, graph, aggregates, tentative, level)) {
-      quality.guarded = smoothed;
-      graph = {};
-      level.r = Transpose(context_, tentative.p);
-      level.p = std::move(tentative.p);
-      auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p);
-      coarse_ = coarse ? *std::move(coarse) : RowMatrix();
-    }
-    mirror_ = {};
-    if (coarse_.n == 0 || coarse_.nnz > MostEntries()) {
-      coarse_ = {};
-      too_large_ = true;
+    SetUpPlan::Level kept;
+    if (from_ != nullptr) {
+      MakeCoarseAgain(rows, from_->levels[made_.levels.size()], level);
+    } else if (!MakeCoarse(rows, kept, level)) {
       return false;
     }
     CheckStop();
     all_entries_ += coarse_.nnz;
-    quality.nnz_p = level.p.nnz;
+    made_.quality.levels.back().nnz_p = level.p.nnz;
     Smooth(rows, made_.quality.smoother, made_.options.chebyshev_degree, level);
+    if (plan_) {
+      kept.a = CopyPattern(context_, rows);
+      plan_->levels.push_back(std::move(kept));
+      const kernels::AmgLevelQuality& first = made_.quality.levels.front();
+      if (HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
+    }
     level.a = std::move(rows);
-    level.near_null = std::exchange(near_null_, std::move(tentative.coarse));
+    level.near_null = std::exchange(near_null_, std::move(coarse_near_));
     made_.levels.push_back(std::move(level));
     return true;
   }
 
-  // False: A_c would grow too much.
-  bool SmoothedGalerkin(const RowMatrix& rows, const RowMatrix* mirror, const StrongGraph& graph,
-                        const Aggregates& aggregates, const Tentative& tentative,
-                        SetUpLevel& level) {
-    const auto smooth = [&](const RowMatrix& of) {
-      RowMatrix filtered = FilterWeak(context_, of, graph.ref(), aggregates.of_node.get(),
-                                      near_null_.get(), kernels::LeastLeft(made_.symmetric));
-      return SmoothProlongation(context_, std::move(filtered), tentative.p, tentative.coarse.get());
-    };
-    DeviceProlongation right = smooth(rows);
-    made_.quality.levels.back().rho = right.rho;
-    if (mirror == nullptr) {
-      level.r = Transpose(context_, right.p);
-    } else {  // R = (P of Aᵀ)ᵀ
-      level.r = Transpose(context_, smooth(*mirror).p);
+  // Decides what a plan keeps, and makes coarse_, its near-null vector, and P and R of the level.
+  bool MakeCoarse(const RowMatrix& rows, SetUpPlan::Level& kept, SetUpLevel& level) {
+    kernels::AmgLevelQuality& quality = made_.quality.levels.back();
+    if (!made_.symmetric && !made_.levels.empty()) {
+      mirror_ = Transpose(context_, rows, kept.mirror);
     }
+    StrongGraph graph = FindStrong(context_, rows, made_.symmetric ? nullptr : &mirror_,
+                                   made_.options.strength_threshold);
+    kept.aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
+    const Aggregates& aggregates = kept.aggregates;
+    if (!kernels::IsCoarser(aggregates.count, rows.n)) {
+      mirror_ = {};
+      return false;
+    }
+    graph.weights = {};
+    quality.aggregates = aggregates.count;
+    quality.isolated = aggregates.isolated;
+    CheckStop();
+    Tentative tentative = MakeTentative(context_, aggregates, near_null_, &kept.members);
+    kept.tentative = CopyPattern(context_, tentative.p);
+    coarse_near_ = std::move(tentative.coarse);
+    const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
+    if (!smoothed || !SmoothedGalerkin(rows, std::move(graph), tentative.p, kept, level)) {
+      quality.guarded = kept.guarded = smoothed;
+      graph = {};
+      mirror_ = {};
+      kept.right = {};
+      kept.left = {};
+      kept.mirror = {};
+      level.r = Transpose(context_, tentative.p, kept.r);
+      level.p = std::move(tentative.p);
+      auto coarse =
+          Galerkin(context_, MostEntries(), level.r, rows, level.p, MostBetween(), &kept.product);
+      coarse_ = coarse ? *std::move(coarse) : RowMatrix();
+    }
+    if (coarse_.n > 0 && coarse_.nnz <= MostEntries()) return true;
+    coarse_ = {};
+    too_large_ = true;
+    return false;
+  }
+
+  // False: A_c would grow too much.
+  bool SmoothedGalerkin(const RowMatrix& rows, StrongGraph graph, const RowMatrix& tentative,
+                        SetUpPlan::Level& kept, SetUpLevel& level) {
+    const auto smooth = [&](const RowMatrix& of, KeptProlongation& patterns) {
+      RowMatrix filtered = FilterWeak(context_, of, graph.ref(), kept.aggregates.of_node.get(),
+                                      near_null_.get(), kernels::LeastLeft(made_.symmetric));
+      DeviceProlongation made = SmoothProlongation(context_, std::move(filtered), tentative,
+                                                   coarse_near_.get(), &patterns);
+      if (patterns.filtered.nnz == of.nnz) patterns.filtered = {};  // all are strong
+      return made;
+    };
+    DeviceProlongation right = smooth(rows, kept.right);
+    made_.quality.levels.back().rho = right.rho;
+    if (made_.symmetric) {
+      level.r = Transpose(context_, right.p, kept.r);
+    } else {  // R = (P of Aᵀ)ᵀ
+      level.r = Transpose(context_, smooth(mirror_, kept.left).p, kept.r);
+    }
+    graph = {};
+    mirror_ = {};
     level.p = std::move(right.p);
     CheckStop();
-    auto coarse =
-        Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows, level.p);
+    auto coarse = Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows,
+                           level.p, MostBetween(), &kept.product);
     if (!coarse) return false;
     coarse_ = *std::move(coarse);
     return true;
+  }
+
+  // The same by what is known.
+  void MakeCoarseAgain(const RowMatrix& rows, const SetUpPlan::Level& kept, SetUpLevel& level) {
+    kernels::AmgLevelQuality& quality = made_.quality.levels.back();
+    quality.aggregates = kept.aggregates.count;
+    quality.isolated = kept.aggregates.isolated;
+    quality.guarded = kept.guarded;
+    Tentative tentative = TentativeOn(context_, kept.aggregates, kept.members, kept.tentative,
+                                      near_null_, other_.get());
+    coarse_near_ = std::move(tentative.coarse);
+    const auto smooth = [&](const RowMatrix& of, const KeptProlongation& patterns) {
+      RowMatrix filtered = OnPattern(context_, patterns.filtered.n > 0 ? patterns.filtered : of);
+      FilterWeakOn(context_, of, near_null_.get(), kernels::LeastLeft(made_.symmetric), filtered);
+      return SmoothProlongationOn(context_, std::move(filtered), tentative.p, coarse_near_.get(),
+                                  patterns);
+    };
+    if (kept.right.p.n == 0) {
+      level.p = std::move(tentative.p);
+    } else {
+      DeviceProlongation right = smooth(rows, kept.right);
+      quality.rho = right.rho;
+      level.p = std::move(right.p);
+    }
+    if (made_.symmetric || kept.right.p.n == 0) {
+      level.r = TransposeOn(context_, level.p, kept.r);
+    } else {
+      if (!made_.levels.empty()) mirror_ = TransposeOn(context_, rows, kept.mirror);
+      level.r = TransposeOn(context_, smooth(mirror_, kept.left).p, kept.r);
+    }
+    mirror_ = {};
+    CheckStop();
+    const size_t below = made_.levels.size() + 1;
+    coarse_ = GalerkinOn(context_, level.r, rows, level.p, kept.product,
+                         below < from_->levels.size() ? from_->levels[below].a : from_->last,
+                         MostBetween());
   }
 
   void Smooth(const RowMatrix& a, SmootherKind kind, int degree, SetUpLevel& level) {
@@ -282,7 +378,10 @@ class Builder {
   Context& context_;
   const kernels::Context& host_;
   Hierarchy made_;
-  Buffer<double> near_null_;  // of the level at hand
+  std::optional<SetUpPlan> plan_;           // to be filled in; nothing: `from_` is there
+  const SetUpPlan* from_ = nullptr;         // null: nothing is decided yet
+  Buffer<int32_t> other_;                   // 1 where P0 has not the pattern of `from_`
+  Buffer<double> near_null_, coarse_near_;  // of the level at hand, and below
   RowMatrix mirror_, coarse_;
   int64_t all_entries_ = 0;
   bool too_large_ = false;  // a level was, for max_operator_complexity
@@ -310,7 +409,30 @@ std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
                                const kernels::NearNullInput& near_null, const AmgOptions& options,
                                const kernels::Context& host) {
   if (a.n == 0) return std::nullopt;
-  return Builder(context, symmetric, options, host).Build(std::move(a), near_null.vectors);
+  RowMatrix rows;
+  static_cast<Matrix&>(rows) = std::move(a);
+  rows.columns = rows.n;
+  return Builder(context, symmetric, options, host).Build(std::move(rows), near_null.vectors);
+}
+
+std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
+                                    const kernels::NearNullInput& near_null,
+                                    const kernels::Context& host) {
+  return Builder(context, plan, host).Build(std::move(a), near_null.vectors);
+}
+
+int64_t HeldBytes(const SetUpPlan& plan) {
+  int64_t bytes = HeldBytes(plan.by_columns) + HeldBytes(plan.by_rows) + HeldBytes(plan.last);
+  for (const SetUpPlan::Level& level : plan.levels) {
+    bytes += HeldBytes(level.a) + HeldBytes(level.aggregates.of_node) +
+             HeldBytes(level.members.begin) + HeldBytes(level.members.node) +
+             HeldBytes(level.tentative) + HeldBytes(level.mirror) + HeldBytes(level.r) +
+             HeldBytes(level.product.ap) + HeldBytes(level.product.coarse);
+    for (const KeptProlongation* of : {&level.right, &level.left}) {
+      bytes += HeldBytes(of->filtered) + HeldBytes(of->p);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace spaid::cuda

@@ -2,7 +2,8 @@
 // one unknown a node, aggregates, and smoothers by a diagonal. Aggregates, patterns and values have
 // the host's bits.
 //
-//   if (IsSetUpThere(a, near_null, options)) std::optional<Hierarchy> made = SetUp(context, ...);
+//   std::optional<Hierarchy> made = SetUp(context, std::move(a), ...);             // nothing: the
+//   host's auto again = SetUpAgain(context, *made->plan, std::move(other_values), ...);
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 
 #include "kernels/amg/amg.h"
 #include "kernels/amg/coarse_inverse.h"
+#include "kernels/amg/cuda/set_up_plan.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/products.h"
@@ -39,6 +41,7 @@ struct Hierarchy {
   bool symmetric = false;
   kernels::AmgOptions options;  // with what they were resolved to
   kernels::AmgQuality quality;
+  std::optional<SetUpPlan> plan;  // that it has made; nothing: it went by one
 };
 
 // Sets up a hierarchy of A, by columns on the device with values. `near_null`: at most one vector,
@@ -48,6 +51,13 @@ struct Hierarchy {
 std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
                                const kernels::NearNullInput& near_null,
                                const kernels::AmgOptions& options, const kernels::Context& host);
+
+// The same of other values on the pattern of A (SetUpPlan::of_a), as symmetric as those of before,
+// on the aggregates of `plan`: with the bits of the host's RebuildAmg. Nothing, too, where the
+// near-null vector has zeros elsewhere, so that P0 has another pattern.
+std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
+                                    const kernels::NearNullInput& near_null,
+                                    const kernels::Context& host);
 
 // Writes left A right, rounded to Value, to `to` (null: nowhere); whether all of that is finite, to
 // *bad, which becomes 1 where it is not. A factor without elements is ones; `over`: it divides.

@@ -72,30 +72,61 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    FillOnKernel(int64_t n, const int32_t* __restrict__ of_node, const double* __restrict__ value,
+                 const int64_t* __restrict__ ptr, double* __restrict__ values,
+                 int32_t* __restrict__ other) {
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    const bool is_entry = IsEntry(of_node, value, i);
+    if (is_entry != (ptr[i + 1] > ptr[i])) {
+      *other = 1;
+    } else if (is_entry) {
+      values[ptr[i]] = value == nullptr ? 1 : value[i];
+    }
+  }
+}
+
+Members FindMembers(Context& context, const Aggregates& aggregates) {
+  const int64_t n = aggregates.of_node.size();
+  const int blocks = Blocks(context, n, kThreads);
+  Members found{Buffer<int32_t>(context, aggregates.count), Buffer<int32_t>(context, n)};
+  const Buffer<int32_t> key(context, n), sorted(context, n), node(context, n);
+  MembersKernel<<<blocks, kThreads, 0, context.stream>>>(
+      n, static_cast<int32_t>(aggregates.count), aggregates.of_node.get(), key.get(), node.get());
+  CheckLaunch("MembersKernel");
+  Sort(context, key.get(), sorted.get(), node.get(), found.node.get(), n,
+       std::bit_width(static_cast<uint64_t>(aggregates.count)));
+  BeginsKernel<<<blocks, kThreads, 0, context.stream>>>(n - aggregates.isolated, sorted.get(),
+                                                        found.begin.get());
+  CheckLaunch("BeginsKernel");
+  return found;
+}
+
+// Returns the vector with a unit part in each aggregate, whose norms go to `coarse`.
+Buffer<double> Normalised(Context& context, const Aggregates& aggregates, const Members& members,
+                          const Buffer<double>& near_null, Buffer<double>* coarse) {
+  const int64_t n = aggregates.of_node.size(), count = aggregates.count;
+  Buffer<double> unit(context, n);
+  *coarse = Buffer<double>(context, count);
+  NormaliseKernel<<<Blocks(context, count, kThreads), kThreads, 0, context.stream>>>(
+      count, n - aggregates.isolated, members.begin.get(), members.node.get(), near_null.get(),
+      unit.get(), coarse->get());
+  CheckLaunch("NormaliseKernel");
+  return unit;
+}
+
 }  // namespace
 
 Tentative MakeTentative(Context& context, const Aggregates& aggregates,
-                        const Buffer<double>& near_null) {
+                        const Buffer<double>& near_null, Members* kept) {
   const int64_t n = aggregates.of_node.size(), members = n - aggregates.isolated;
   const int blocks = Blocks(context, n, kThreads);
   Tentative made;
   Buffer<double> unit;
   if (near_null.size() > 0) {
-    const Buffer<int32_t> key(context, n), sorted(context, n), node(context, n), by_key(context, n),
-        begin(context, aggregates.count);
-    MembersKernel<<<blocks, kThreads, 0, context.stream>>>(
-        n, static_cast<int32_t>(aggregates.count), aggregates.of_node.get(), key.get(), node.get());
-    CheckLaunch("MembersKernel");
-    Sort(context, key.get(), sorted.get(), node.get(), by_key.get(), n,
-         std::bit_width(static_cast<uint64_t>(aggregates.count)));
-    BeginsKernel<<<blocks, kThreads, 0, context.stream>>>(members, sorted.get(), begin.get());
-    CheckLaunch("BeginsKernel");
-    unit = Buffer<double>(context, n);
-    made.coarse = Buffer<double>(context, aggregates.count);
-    NormaliseKernel<<<Blocks(context, aggregates.count, kThreads), kThreads, 0, context.stream>>>(
-        aggregates.count, members, begin.get(), by_key.get(), near_null.get(), unit.get(),
-        made.coarse.get());
-    CheckLaunch("NormaliseKernel");
+    Members found = FindMembers(context, aggregates);
+    unit = Normalised(context, aggregates, found, near_null, &made.coarse);
+    if (kept != nullptr) *kept = std::move(found);
   }
   const double* const value = near_null.size() > 0 ? unit.get() : nullptr;
   made.p.n = n;
@@ -114,6 +145,25 @@ Tentative MakeTentative(Context& context, const Aggregates& aggregates,
                                                       made.p.col_ptr.get(), made.p.row_idx.get(),
                                                       made.p.values.get());
   CheckLaunch("FillKernel");
+  return made;
+}
+
+Tentative TentativeOn(Context& context, const Aggregates& aggregates, const Members& known,
+                      const RowMatrix& pattern, const Buffer<double>& near_null, int32_t* other) {
+  const int64_t n = aggregates.of_node.size();
+  Tentative made;
+  Buffer<double> unit;
+  if (near_null.size() > 0) {
+    Members found;
+    if (known.node.size() == 0) found = FindMembers(context, aggregates);
+    unit = Normalised(context, aggregates, known.node.size() > 0 ? known : found, near_null,
+                      &made.coarse);
+  }
+  made.p = OnPattern(context, pattern);
+  FillOnKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
+      n, aggregates.of_node.get(), near_null.size() > 0 ? unit.get() : nullptr,
+      made.p.col_ptr.get(), made.p.values.get(), other);
+  CheckLaunch("FillOnKernel");
   return made;
 }
 
