@@ -180,8 +180,8 @@ class Amg final : public PreconditionerEngine {
              .takes_near_null = true,
              .grows_pattern = true,
              .on_gpu = &kOnGpu,
-             .rates = {.cpu = {.fixed = 1e5, .row = 800, .nnz_a = 75, .serial = 0.1},
-                       .gpu = {.fixed = 5e6, .nnz_a = 2}}}) {}
+             .rates = {.cpu = {.fixed = 1e5, .row = 560, .nnz_a = 53, .serial = 0.3},
+                       .gpu = {.fixed = 1e7, .nnz_a = 0.4}}}) {}
 
   Status Check(const PreconditionerSpec& spec) const override { return CheckAmgOptions(spec.amg); }
 
