@@ -127,10 +127,12 @@ Buffer<Value> Upload(Context& context, const kernels::Array<Value>& from) {
 }
 
 template <class Value>
-Buffer<Value> UploadRounded(Context& context, const kernels::Array<double>& from) {
-  const auto rounded = kernels::Rounded<Value>(from);
-  Buffer<Value> to = Upload(context, rounded);
-  context.Synchronize();
+Buffer<Value> Narrowed(Context& context, const Buffer<double>& from) {
+  Buffer<Value> to(context, from.size());
+  if (from.size() == 0) return to;
+  NarrowKernel<<<Blocks(context, from.size(), kThreads), kThreads, 0, context.stream>>>(
+      from.size(), from.get(), to.get());
+  CheckLaunch("NarrowKernel");
   return to;
 }
 
@@ -233,7 +235,7 @@ class Cycle final : public Applied {
         pre_(made.options.pre_sweeps),
         post_(made.options.post_sweeps),
         visits_(made.options.cycle == kernels::CycleKind::kW ? 2 : 1),
-        inverse_(UploadRounded<Value>(context, made.inverse.rows)),
+        inverse_(Narrowed<Value>(context, made.inverse.rows)),
         in_(context, n()),
         out_(context, n()) {
     const SetUpLevel& top = made.levels.front();
@@ -315,10 +317,7 @@ class Cycle final : public Applied {
       Buffer<double> diagonal(context_, from.n);
       Copy(context_, from.diagonal, diagonal, from.n);
       diagonal = Carried(std::move(diagonal), order);
-      level.diagonal = Buffer<Value>(context_, from.n);
-      NarrowKernel<<<Blocks(context_, from.n, kThreads), kThreads, 0, context_.stream>>>(
-          from.n, diagonal.get(), level.diagonal.get());
-      CheckLaunch("NarrowKernel");
+      level.diagonal = Narrowed<Value>(context_, diagonal);
     }
     const auto scaled = [&](const RowMatrix& rows, const Factor& left, const Factor& right) {
       Buffer<double> values(context_, rows.nnz);
