@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cuda/atomic>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -6,7 +7,6 @@
 #include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/base/cuda/shared_memory.h"
 #include "kernels/krylov/cuda/layout_grid.h"
-#include "kernels/krylov/cuda/sums.h"
 
 namespace spaid::cuda {
 namespace {
@@ -54,7 +54,7 @@ struct Inversion {
   Findings* found;            // zeros before
   Candidate* candidates[2];   // of each block, by turns
   double* candidate_rows[2];  // and their elements
-  SumSpace space;
+  unsigned* arrived;          // 0 before
 };
 
 // What a block has in shared memory.
@@ -80,16 +80,15 @@ struct OwnRows {
 };
 
 // Gauss and Jordan, as the host has it. Each block shows its best candidate, and that row; then all
-// choose, and eliminate in their rows. Cooperative: all blocks run at once.
+// choose, show what comes next, and eliminate in their rows. Cooperative: all blocks run at once.
 __global__ void __launch_bounds__(kThreads) InvertKernel(Inversion of) {
   extern __shared__ double memory[];
-  __shared__ unsigned barriers;
+  __shared__ int pivot_slot;
+  const ::cuda::atomic_ref<unsigned, ::cuda::thread_scope_device> arrived(*of.arrived);
   const int64_t n = of.a.n;
   const OwnRows own(memory, n, gridDim.x);
   const auto thread = static_cast<int>(threadIdx.x), lane = Lane();
   const auto count = static_cast<int>((n - blockIdx.x + gridDim.x - 1) / gridDim.x);
-  if (thread == 0) barriers = 0;
-  of.space.barriers = &barriers;
   for (int64_t e = thread; e < count * n; e += kThreads) own.elements[e] = 0;
   for (int r = thread; r < count; r += kThreads) {
     own.place[r] = static_cast<int32_t>(blockIdx.x + r * gridDim.x);
@@ -111,13 +110,14 @@ __global__ void __launch_bounds__(kThreads) InvertKernel(Inversion of) {
   atomicMax(&of.found->largest, static_cast<unsigned long long>(__double_as_longlong(most)));
   __syncthreads();
   const double rounding = kernels::kPivotRounding * static_cast<double>(n);
-  const auto show = [&](int64_t step) {
+  // Shows what the rows are after this step, before they are: `now(r, j)`.
+  const auto show = [&](int64_t step, const auto& now) {
     Candidate best{0, kNoRow};
     int slot = 0;
     for (int r = lane; r < count; r += 32) {
       const int32_t i = own.place[r];
       if (of.symmetric ? own.done[r] != 0 : i < step) continue;
-      double size = fabs(own.elements[r * n + (of.symmetric ? i : step)]);
+      double size = fabs(now(r, of.symmetric ? i : step));
       if (of.symmetric) {
         if (!(size > rounding)) continue;
         size /= own.diagonal[r];
@@ -133,15 +133,24 @@ __global__ void __launch_bounds__(kThreads) InvertKernel(Inversion of) {
       const uint32_t its = __ballot_sync(~0u, of_lane == best.row);
       slot = __shfl_sync(~0u, slot, __ffs(static_cast<int>(its)) - 1);
       double* const to = of.candidate_rows[step % 2] + blockIdx.x * n;
-      for (int64_t j = thread; j < n; j += kThreads) to[j] = own.elements[slot * n + j];
+      for (int64_t j = thread; j < n; j += kThreads) to[j] = now(slot, j);
     }
     if (thread == 0) of.candidates[step % 2][blockIdx.x] = best;
-    GridBarrier(of.space);
+    __syncthreads();
+    if (thread == 0) arrived.fetch_add(1, ::cuda::memory_order_release);
   };
-  show(0);
+  const auto wait = [&](int64_t step) {
+    const auto all = static_cast<unsigned>((step + 1) * gridDim.x);
+    while (thread == 0 && arrived.load(::cuda::memory_order_acquire) < all) {
+    }
+    __syncthreads();
+  };
+  show(0, [&](int r, int64_t j) { return own.elements[r * n + j]; });
+  wait(0);
   const double largest = __longlong_as_double(static_cast<long long>(__ldcg(&of.found->largest)));
   if (__ldcg(&of.found->bad) != 0) return;
   for (int64_t step = 0; step < n; ++step) {
+    if (step > 0) wait(step);
     Candidate best{0, kNoRow};
     int from_block = 0;
     for (int b = lane; b < static_cast<int>(gridDim.x); b += 32) {
@@ -164,32 +173,43 @@ __global__ void __launch_bounds__(kThreads) InvertKernel(Inversion of) {
       const double value = __ldcg(shown_row + j);
       own.pivot_row[j] = eliminates ? (j == k ? 1 : value) * scale : value;
     }
+    if (thread == 0) pivot_slot = -1;
+    __syncthreads();
     for (int r = thread; r < count; r += kThreads) {
       // Rows k and `from` are exchanged.
       const int32_t i = own.place[r];
       if (i == from || i == k) own.place[r] = static_cast<int32_t>(i == from ? k : from);
       own.factor[r] = own.elements[r * n + k];
-      if (own.place[r] == k && eliminates) own.done[r] = 1;
+      if (own.place[r] != k) continue;
+      pivot_slot = r;
+      if (eliminates) own.done[r] = 1;
     }
     if (thread == 0 && blockIdx.x == 0) {
       of.exchanged[step] = from;
       of.done[k] = eliminates ? 1 : 0;
     }
     __syncthreads();
+    const auto now = [&](int r, int64_t j) {
+      const double before = own.elements[r * n + j];
+      return eliminates ? fma(-own.factor[r], own.pivot_row[j], j == k ? 0 : before) : before;
+    };
+    if (step + 1 < n) show(step + 1, now);
+    // While others do the same.
+    constexpr int kTogether = 4;
     for (int64_t j = thread; j < n; j += kThreads) {
-      const double pivot = own.pivot_row[j];
-      for (int r = 0; r < count; ++r) {
-        double& element = own.elements[r * n + j];
-        if (own.place[r] == k) {
-          element = pivot;
-        } else if (eliminates) {
-          element = fma(-own.factor[r], pivot, j == k ? 0 : element);
+      for (int first = 0; eliminates && first < count; first += kTogether) {
+        double element[kTogether];
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+          if (first + u < count) element[u] = now(first + u, j);
+        }
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+          if (first + u < count) own.elements[(first + u) * n + j] = element[u];
         }
       }
+      if (pivot_slot >= 0) own.elements[pivot_slot * n + j] = own.pivot_row[j];
     }
-    if (step + 1 == n) break;
-    __syncthreads();
-    show(step + 1);
   }
   __syncthreads();
   for (int r = 0; r < count; ++r) {
@@ -244,7 +264,7 @@ std::optional<CoarseInverse> InvertCoarse(Context& context, const RowMatrix& a, 
                       there.get(),
                       {candidates.get(), candidates.get() + blocks},
                       {shown.get(), shown.get() + blocks * n},
-                      SumSpace{nullptr, arrived.get()}};
+                      arrived.get()};
   AllowSharedMemory(context, InvertKernel, static_cast<int>(bytes));
   void* arguments[] = {&inversion};
   Check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(&InvertKernel),

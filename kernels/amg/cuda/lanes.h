@@ -28,7 +28,13 @@ struct LaneGroup {
     for (int64_t i = first; i < n; i += all) body(i);
   }
   // The lanes of which it is true, and how many of them are before this one.
-  __device__ uint32_t Ballot(bool is) const { return __ballot_sync(mask, is) & mask; }
+  __device__ uint32_t Ballot(bool is) const {
+    if constexpr (kLanes == 1) {
+      return is ? mask : 0;
+    } else {
+      return __ballot_sync(mask, is) & mask;
+    }
+  }
   __device__ static int Before(uint32_t lanes) {
     return __popc(lanes & ((1u << threadIdx.x % 32) - 1u));
   }
@@ -44,10 +50,14 @@ struct LaneGroup {
   // The sum of the values of lanes 0 .. count - 1 after `sum`, one after the other, each rounded.
   // All lanes of the group call it.
   __device__ double InOrder(double sum, double value, int count) const {
-    for (int other = 0; other < count; ++other) {
-      sum = __dadd_rn(sum, __shfl_sync(mask, value, other, kLanes));
+    if constexpr (kLanes == 1) {
+      return __dadd_rn(sum, value);
+    } else {
+      for (int other = 0; other < count; ++other) {
+        sum = __dadd_rn(sum, __shfl_sync(mask, value, other, kLanes));
+      }
+      return sum;
     }
-    return sum;
   }
 
   const int lane;
@@ -105,6 +115,14 @@ void WithLanes(int64_t entries, int64_t rows, const Launch& launch) {
   if (entries <= 10 * rows) return launch(std::integral_constant<int, 8>{});
   if (entries <= 20 * rows) return launch(std::integral_constant<int, 16>{});
   launch(std::integral_constant<int, 32>{});
+}
+
+// The same for sums in order, by which lanes wait for one another: one, where rows are short and
+// many.
+template <class Launch>
+void WithFewLanes(int64_t entries, int64_t rows, const Launch& launch) {
+  if (entries <= 16 * rows && rows >= 1 << 16) return launch(std::integral_constant<int, 1>{});
+  launch(std::integral_constant<int, 8>{});
 }
 
 }  // namespace spaid::cuda

@@ -48,12 +48,21 @@ class StayingRow {
         leader_(known_.count == 0 && of_node[i] >= 0 ? graph.leader[i] : -1) {}
   __device__ StayingRow(const int64_t* ptr, const int32_t* columns, int64_t i)
       : known_(ptr, columns, i), row_(static_cast<int32_t>(i)), leader_(-1) {}
-  __device__ bool Stays(int32_t column) const {
-    return column == row_ || column == leader_ || known_.Has(column);
+  // One lane asks in ascending order.
+  template <int kLanes>
+  __device__ bool Stays(int32_t column) {
+    if (column == row_ || column == leader_) return true;
+    if constexpr (kLanes > 1) {
+      return known_.Has(column);
+    } else {
+      while (next_ < known_.count && known_.columns[next_] < column) ++next_;
+      return known_.Has(column, next_);
+    }
   }
 
  private:
   RowColumns known_;
+  int64_t next_ = 0;
   int32_t row_, leader_;
 };
 
@@ -62,10 +71,10 @@ __global__ void __launch_bounds__(kThreads)
     CountStayingKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node,
                        int32_t* entries) {
   ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
-    const StayingRow row(graph, of_node, i);
+    StayingRow row(graph, of_node, i);
     int32_t own = 0;
     for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += group.lanes) {
-      own += row.Stays(a.columns[p]) ? 1 : 0;
+      own += row.template Stays<group.lanes>(a.columns[p]) ? 1 : 0;
     }
     own = group.Best(own, [](int32_t x, int32_t y) { return x + y; });
     if (group.lane == 0) entries[i] = own;
@@ -75,18 +84,19 @@ __global__ void __launch_bounds__(kThreads)
 // The host's FilteredRow: row i of D_F⁻¹ A_F, of the entries that stay, at `to`. `columns`: null:
 // they are there.
 template <class Group>
-__device__ void FilterRow(const Group& group, const RowsRef& a, int64_t i, const StayingRow& row,
-                          const double* near_null, double least_left, int32_t* columns,
-                          double* to) {
+__device__ void FilterRow(const Group& group, const RowsRef& a, int64_t i,
+                          const StayingRow& staying, const double* near_null, double least_left,
+                          int32_t* columns, double* to) {
   const double near = near_null != nullptr ? near_null[i] : 1;
   const int64_t begin = a.ptr[i], end = a.ptr[i + 1];
   double diagonal = 0, weak = 0;
+  StayingRow row = staying;
   for (int64_t first = begin; first < end; first += Group::lanes) {
     const int64_t p = first + group.lane;
     const int32_t j = p < end ? a.columns[p] : -1;
     if (j == i) diagonal = a.values[p];
     double part = 0;  // a sum that is not -0 stays what it is
-    if (j >= 0 && near != 0 && !row.Stays(j)) {
+    if (j >= 0 && near != 0 && !row.template Stays<Group::lanes>(j)) {
       const double other = near_null != nullptr ? near_null[j] : 1;
       part = __dmul_rn(a.values[p], other / near);
     }
@@ -96,10 +106,11 @@ __device__ void FilterRow(const Group& group, const RowsRef& a, int64_t i, const
   diagonal = group.Best(diagonal, [](double x, double y) { return x != 0 ? x : y; });
   const double lumped = __dadd_rn(diagonal, weak);
   const double divisor = lumped / diagonal >= least_left ? lumped : diagonal;
+  row = staying;
   for (int64_t first = begin; first < end; first += Group::lanes) {
     const int64_t p = first + group.lane;
     const int32_t j = p < end ? a.columns[p] : -1;
-    const bool stays = j >= 0 && row.Stays(j);
+    const bool stays = j >= 0 && row.template Stays<Group::lanes>(j);
     const uint32_t all = group.Ballot(stays);
     if (stays) {
       const int before = group.Before(all);
@@ -361,7 +372,7 @@ RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& grap
   filtered.n = a.n;
   filtered.columns = a.columns;
   const Buffer<int32_t> entries(context, a.n);
-  WithLanes(a.nnz, a.n, [&](auto lanes) {
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
     const int blocks = Blocks(context, a.n, kThreads / lanes);
     CountStayingKernel<lanes>
         <<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node, entries.get());
@@ -377,7 +388,7 @@ RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& grap
 
 void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null, double least_left,
                   RowMatrix& filtered) {
-  WithLanes(a.nnz, a.n, [&](auto lanes) {
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
     FilterOnKernel<lanes><<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
         RowsRef(a), near_null, least_left, filtered.col_ptr.get(), filtered.row_idx.get(),
         filtered.values.get());
@@ -444,7 +455,7 @@ std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const 
 
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {
   Buffer<double> inverse(context, a.n);
-  WithLanes(a.nnz, a.n, [&](auto lanes) {
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
     InverseDiagonalKernel<lanes>
         <<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
             RowsRef(a), l1, factor, inverse.get());
