@@ -108,6 +108,7 @@ kernels::Result<const kernels::AmgHierarchy*> HierarchyOnDevice::OnHost(
                              .sign = there->sign,
                              .symmetric = there->symmetric,
                              .beta = there->beta};
+  kernels::CoarseInverse inverse;
   {
     const auto lock = device_->Lock();
     const kernels::Status status = Guard(*device_, [&](Context& on) {
@@ -119,10 +120,13 @@ kernels::Result<const kernels::AmgHierarchy*> HierarchyOnDevice::OnHost(
         levels.push_back(Download(on, level));
       }
       scaled.scale = Download(on, there->scale);
+      inverse = {.n = there->inverse.n,
+                 .rows = Download(on, there->inverse.rows),
+                 .singular_pivots = there->inverse.singular_pivots};
     });
     if (!status.ok()) return status;
   }
-  auto made = kernels::MakeCycle(std::move(levels), there->inverse, std::move(scaled),
+  auto made = kernels::MakeCycle(std::move(levels), std::move(inverse), std::move(scaled),
                                  there->options, context);
   if (!made.ok()) return made.status();
   const std::lock_guard lock(mutex_);

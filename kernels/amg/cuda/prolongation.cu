@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "kernels/amg/cuda/keys.h"
+#include "kernels/amg/cuda/lanes.h"
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/set_up_rules.h"
 #include "kernels/base/cuda/scan_sort.h"
@@ -30,90 +31,119 @@ struct RowsRef {
       : n(of.n), ptr(of.col_ptr.get()), columns(of.row_idx.get()), values(of.values.get()) {}
   RowsRef(const PatternRef& pattern, const double* of)
       : n(pattern.n), ptr(pattern.col_ptr), columns(pattern.row_idx), values(of) {}
+  __device__ auto Entries() const {
+    return [ptr = ptr](int64_t i) { return ptr[i + 1] - ptr[i]; };
+  }
+
   int64_t n;
   const int64_t* ptr;
   const int32_t* columns;
   const double* values;
 };
 
-// The host's StrongRow and KeptRow: whether entries of a row stay, asked in ascending order.
+// The host's StrongRow and KeptRow: whether entries of a row stay.
 class StayingRow {
  public:
   __device__ StayingRow(const StrongRef& graph, const int32_t* of_node, int64_t i)
-      : at_(graph.neighbours + graph.ptr[i]),
-        end_(graph.neighbours + graph.ptr[i + 1]),
+      : known_(graph.ptr, graph.neighbours, i),
         row_(static_cast<int32_t>(i)),
-        leader_(at_ == end_ && of_node[i] >= 0 ? graph.leader[i] : -1) {}
+        leader_(known_.count == 0 && of_node[i] >= 0 ? graph.leader[i] : -1) {}
   __device__ StayingRow(const int64_t* ptr, const int32_t* columns, int64_t i)
-      : at_(columns + ptr[i]),
-        end_(columns + ptr[i + 1]),
-        row_(static_cast<int32_t>(i)),
-        leader_(-1) {}
+      : known_(ptr, columns, i), row_(static_cast<int32_t>(i)), leader_(-1) {}
+  // One lane asks in ascending order.
+  template <int kLanes>
   __device__ bool Stays(int32_t column) {
-    if (column == row_) return true;
-    while (at_ < end_ && *at_ < column) ++at_;
-    return column == leader_ || (at_ < end_ && *at_ == column);
+    if (column == row_ || column == leader_) return true;
+    if constexpr (kLanes > 1) {
+      return known_.Has(column);
+    } else {
+      while (next_ < known_.count && known_.columns[next_] < column) ++next_;
+      return known_.Has(column, next_);
+    }
   }
 
  private:
-  const int32_t *at_, *end_;
+  RowColumns known_;
+  int64_t next_ = 0;
   int32_t row_, leader_;
 };
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     CountStayingKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node,
                        int32_t* entries) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
     StayingRow row(graph, of_node, i);
     int32_t own = 0;
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) own += row.Stays(a.columns[p]) ? 1 : 0;
-    entries[i] = own;
-  }
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += group.lanes) {
+      own += row.template Stays<group.lanes>(a.columns[p]) ? 1 : 0;
+    }
+    own = group.Best(own, [](int32_t x, int32_t y) { return x + y; });
+    if (group.lane == 0) entries[i] = own;
+  });
 }
 
 // The host's FilteredRow: row i of D_F⁻¹ A_F, of the entries that stay, at `to`. `columns`: null:
 // they are there.
-__device__ void FilterRow(const RowsRef& a, int64_t i, const StayingRow& staying,
-                          const double* near_null, double least_left, int32_t* columns,
-                          double* to) {
+template <class Group>
+__device__ void FilterRow(const Group& group, const RowsRef& a, int64_t i,
+                          const StayingRow& staying, const double* near_null, double least_left,
+                          int32_t* columns, double* to) {
   const double near = near_null != nullptr ? near_null[i] : 1;
+  const int64_t begin = a.ptr[i], end = a.ptr[i + 1];
   double diagonal = 0, weak = 0;
   StayingRow row = staying;
-  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-    const int32_t j = a.columns[p];
+  for (int64_t first = begin; first < end; first += Group::lanes) {
+    const int64_t p = first + group.lane;
+    const int32_t j = p < end ? a.columns[p] : -1;
     if (j == i) diagonal = a.values[p];
-    if (near == 0 || row.Stays(j)) continue;
-    const double other = near_null != nullptr ? near_null[j] : 1;
-    weak = __dadd_rn(weak, __dmul_rn(a.values[p], other / near));
+    double part = 0;  // a sum that is not -0 stays what it is
+    if (j >= 0 && near != 0 && !row.template Stays<Group::lanes>(j)) {
+      const double other = near_null != nullptr ? near_null[j] : 1;
+      part = __dmul_rn(a.values[p], other / near);
+    }
+    if (group.Ballot(part != 0) == 0) continue;
+    weak = group.InOrder(weak, part, static_cast<int>(min(int64_t{Group::lanes}, end - first)));
   }
+  diagonal = group.Best(diagonal, [](double x, double y) { return x != 0 ? x : y; });
   const double lumped = __dadd_rn(diagonal, weak);
   const double divisor = lumped / diagonal >= least_left ? lumped : diagonal;
   row = staying;
-  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-    const int32_t j = a.columns[p];
-    if (!row.Stays(j)) continue;
-    if (columns != nullptr) *columns++ = j;
-    *to++ = j == i ? 1 : a.values[p] / divisor;
+  for (int64_t first = begin; first < end; first += Group::lanes) {
+    const int64_t p = first + group.lane;
+    const int32_t j = p < end ? a.columns[p] : -1;
+    const bool stays = j >= 0 && row.template Stays<Group::lanes>(j);
+    const uint32_t all = group.Ballot(stays);
+    if (stays) {
+      const int before = group.Before(all);
+      if (columns != nullptr) columns[before] = j;
+      to[before] = j == i ? 1 : a.values[p] / divisor;
+    }
+    if (columns != nullptr) columns += __popc(all);
+    to += __popc(all);
   }
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     FilterKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node,
                  const double* __restrict__ near_null, double least_left,
                  const int64_t* __restrict__ ptr, int32_t* columns, double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    FilterRow(a, i, StayingRow(graph, of_node, i), near_null, least_left, columns + ptr[i],
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
+    FilterRow(group, a, i, StayingRow(graph, of_node, i), near_null, least_left, columns + ptr[i],
               values + ptr[i]);
-  }
+  });
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     FilterOnKernel(RowsRef a, const double* __restrict__ near_null, double least_left,
                    const int64_t* __restrict__ ptr, const int32_t* __restrict__ columns,
                    double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    FilterRow(a, i, StayingRow(ptr, columns, i), near_null, least_left, nullptr, values + ptr[i]);
-  }
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
+    FilterRow(group, a, i, StayingRow(ptr, columns, i), near_null, least_left, nullptr,
+              values + ptr[i]);
+  });
 }
 
 // The largest Σ_j |a_ij|, as bits, which are ordered as what they stand for. A NaN counts for
@@ -171,13 +201,15 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 // I - ω D_F⁻¹ A_F in place.
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads) DampKernel(RowsRef a, double omega, double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += kLanes) {
       const double scaled = __dmul_rn(-omega, values[p]);
       values[p] = a.columns[p] == i ? __dadd_rn(1, scaled) : scaled;
     }
-  }
+  });
 }
 
 __global__ void CutLengthsKernel(int64_t n, const int64_t* ptr, int32_t* entries) {
@@ -339,24 +371,37 @@ RowMatrix FillEmptyRows(Context& context, const RowMatrix& a) {
   return filled;
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     InverseDiagonalKernel(RowsRef a, bool l1, double factor, double* inverse) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
+    const int64_t end = a.ptr[i + 1];
     double diagonal = 0, sum = 0;
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-      sum += fabs(a.values[p]);
-      if (a.columns[p] == i) diagonal = a.values[p];
+    for (int64_t first = a.ptr[i]; first < end; first += group.lanes) {
+      const int64_t p = first + group.lane;
+      const double value = p < end ? a.values[p] : 0;
+      if (p < end && a.columns[p] == i) diagonal = value;
+      if (l1) {
+        sum = group.InOrder(sum, fabs(value),
+                            static_cast<int>(min(int64_t{group.lanes}, end - first)));
+      }
     }
+    diagonal = group.Best(diagonal, [](double x, double y) { return x != 0 ? x : y; });
+    if (group.lane != 0) return;
     const double by = l1 ? copysign(sum, diagonal) : diagonal;
     inverse[i] = by != 0 ? __dmul_rn(1 / by, factor) : 0;
-  }
+  });
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     OverDiagonalKernel(RowsRef a, const double* __restrict__ inverse, double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) values[p] = a.values[p] * inverse[i];
-  }
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += kLanes) {
+      values[p] = a.values[p] * inverse[i];
+    }
+  });
 }
 
 }  // namespace
@@ -367,23 +412,27 @@ RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& grap
   filtered.n = a.n;
   filtered.columns = a.columns;
   const Buffer<int32_t> entries(context, a.n);
-  const int blocks = Blocks(context, a.n, kThreads);
-  CountStayingKernel<<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node,
-                                                              entries.get());
-  CheckLaunch("CountStayingKernel");
-  SizeRows(context, entries, filtered);
-  FilterKernel<<<blocks, kThreads, 0, context.stream>>>(
-      RowsRef(a), graph, of_node, near_null, least_left, filtered.col_ptr.get(),
-      filtered.row_idx.get(), filtered.values.get());
-  CheckLaunch("FilterKernel");
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
+    const int blocks = Blocks(context, a.n, kThreads / lanes);
+    CountStayingKernel<lanes>
+        <<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node, entries.get());
+    CheckLaunch("CountStayingKernel");
+    SizeRows(context, entries, filtered);
+    FilterKernel<lanes><<<blocks, kThreads, 0, context.stream>>>(
+        RowsRef(a), graph, of_node, near_null, least_left, filtered.col_ptr.get(),
+        filtered.row_idx.get(), filtered.values.get());
+    CheckLaunch("FilterKernel");
+  });
   return filtered;
 }
 
 void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null, double least_left,
                   RowMatrix& filtered) {
-  FilterOnKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(a), near_null, least_left, filtered.col_ptr.get(), filtered.row_idx.get(),
-      filtered.values.get());
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
+    FilterOnKernel<lanes><<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+        RowsRef(a), near_null, least_left, filtered.col_ptr.get(), filtered.row_idx.get(),
+        filtered.values.get());
+  });
   CheckLaunch("FilterOnKernel");
 }
 
@@ -426,8 +475,11 @@ namespace {
 double Damp(Context& context, const RowMatrix& filtered) {
   const double rho =
       SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps);
-  DampKernel<<<Blocks(context, filtered.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(filtered), 4 / (3 * rho), filtered.values.get());
+  WithLanes(filtered.nnz, filtered.n, [&](auto lanes) {
+    DampKernel<lanes>
+        <<<Blocks(context, filtered.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            RowsRef(filtered), 4 / (3 * rho), filtered.values.get());
+  });
   CheckLaunch("DampKernel");
   return rho;
 }
@@ -523,16 +575,22 @@ RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, c
 
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {
   Buffer<double> inverse(context, a.n);
-  InverseDiagonalKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(a), l1, factor, inverse.get());
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
+    InverseDiagonalKernel<lanes>
+        <<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            RowsRef(a), l1, factor, inverse.get());
+  });
   CheckLaunch("InverseDiagonalKernel");
   return inverse;
 }
 
 double SmootherRho(Context& context, const RowMatrix& a, const Buffer<double>& inverse) {
   const Buffer<double> values(context, a.nnz);
-  OverDiagonalKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(a), inverse.get(), values.get());
+  WithLanes(a.nnz, a.n, [&](auto lanes) {
+    OverDiagonalKernel<lanes>
+        <<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            RowsRef(a), inverse.get(), values.get());
+  });
   CheckLaunch("OverDiagonalKernel");
   return SpectralBound(context, a.pattern(), values.get(), kTight, kPowerSteps);
 }

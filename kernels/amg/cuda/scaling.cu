@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/amg/cuda/lanes.h"
 #include "kernels/amg/cuda/scaling.h"
 #include "kernels/amg/scaling.h"
 #include "kernels/krylov/cuda/layout_grid.h"
@@ -95,24 +96,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The host's sums of its blocks of rows.
+// The host's sums of its blocks of rows: a warp each.
 __global__ void __launch_bounds__(kThreads)
     BlockSumsKernel(int64_t n, const double* __restrict__ c, const double* __restrict__ energy,
                     const double* __restrict__ of_ones, double* __restrict__ sums) {
+  const LaneGroup<32> warp;
   const int64_t blocks = (n + kBlock - 1) / kBlock;
-  for (int64_t k = ThreadOfGrid(); k < blocks; k += ThreadsOfGrid()) {
+  warp.ForRows(blocks, [&](int64_t k) {
     const int64_t end = (k + 1) * kBlock < n ? (k + 1) * kBlock : n;
     double all = 0, squares = 0, ones = 0;
-#pragma unroll 8
-    for (int64_t i = k * kBlock; i < end; ++i) {
-      all = __dadd_rn(all, energy[i]);
-      squares = __dadd_rn(squares, __dmul_rn(c[i], c[i]));
-      ones = __dadd_rn(ones, of_ones[i]);
+#pragma unroll 4
+    for (int64_t first = k * kBlock; first < end; first += 32) {
+      const int64_t i = first + warp.lane;
+      const int count = end - first < 32 ? static_cast<int>(end - first) : 32;
+      const bool there = i < end;
+      all = warp.InOrder(all, there ? energy[i] : 0, count);
+      squares = warp.InOrder(squares, there ? __dmul_rn(c[i], c[i]) : 0, count);
+      ones = warp.InOrder(ones, there ? of_ones[i] : 0, count);
     }
+    if (warp.lane != 0) return;
     sums[k] = all;
     sums[blocks + k] = squares;
     sums[2 * blocks + k] = ones;
-  }
+  });
 }
 
 double Sum(std::span<const double> of) {
@@ -160,7 +166,7 @@ std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, boo
   CheckLaunch("EnergyKernel");
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   const Buffer<double> sums(context, 3 * blocks);
-  BlockSumsKernel<<<Blocks(context, blocks, kThreads), kThreads, 0, context.stream>>>(
+  BlockSumsKernel<<<Blocks(context, blocks, layout::kWarps), kThreads, 0, context.stream>>>(
       n, near.get(), energy.get(), of_ones.get(), sums.get());
   CheckLaunch("BlockSumsKernel");
   std::vector<double> of_blocks(static_cast<size_t>(3 * blocks));

@@ -344,11 +344,14 @@ class Builder {
     }
   }
 
-  kernels::CoarseInverse Invert(const RowMatrix& rows) const {
+  CoarseInverse Invert(const RowMatrix& rows) const {
     if (auto there = InvertCoarse(context_, rows, made_.symmetric)) return *std::move(there);
-    auto here = kernels::InvertCoarse(DownloadRows(context_, rows), made_.symmetric, host_);
+    const auto here = kernels::InvertCoarse(DownloadRows(context_, rows), made_.symmetric, host_);
     if (!here.ok()) throw Refusal{here.status()};
-    return *std::move(here);
+    CoarseInverse sent{here->n, Buffer<double>(context_, here->n * here->n), here->singular_pivots};
+    sent.rows.CopyIn(here->rows.data(), sent.rows.size());
+    context_.Synchronize();
+    return sent;
   }
 
   // Whether the precision of the cycle holds all of it.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "kernels/amg/amg.h"
-#include "kernels/amg/coarse_inverse.h"
+#include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/amg/cuda/set_up_plan.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda/context.h"
@@ -32,11 +32,11 @@ struct SetUpLevel {
   Buffer<double> left, right;  // the cycle's A is left A right; empty: ones
 };
 
-// The hierarchy, on the device but for the inverse of its last level.
+// The hierarchy.
 struct Hierarchy {
   std::vector<SetUpLevel> levels;
-  kernels::CoarseInverse inverse;  // of no rows: the last level is smoothed
-  Buffer<double> scale;            // UnitScaled
+  CoarseInverse inverse;  // of no rows: the last level is smoothed
+  Buffer<double> scale;   // UnitScaled
   double sign = 1, beta = 0;
   bool symmetric = false;
   kernels::AmgOptions options;  // with what they were resolved to

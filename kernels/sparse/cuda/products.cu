@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/base/cuda/shared_memory.h"
@@ -226,19 +227,16 @@ class Product {
     Arrange(ByGuess{a_.col_ptr.get(), mean_});
     const int most =
         a_.longest > 0 ? ClassOfProducts(static_cast<double>(a_.longest) * mean_) : kLongClass;
-    for (int k = 0; k < std::min(most + 1, kLongClass); ++k) {
-      LaunchClass<Pass::kCount>(k, a_.n, tuning::kProbes, to);
-    }
+    LaunchClasses<Pass::kCount>(std::min(most + 1, kLongClass), tuning::kProbes, to,
+                                [&](int) { return a_.n; });
     if (Look(context_, entries, c) > 0) {
       LongerKernel<<<Blocks(context_, a_.n, kThreads / 32), kThreads, 0, context_.stream>>>(
           a_.pattern(), b_.pattern(), columns_, entries.get());
       CheckLaunch("LongerKernel");
       Arrange(Uncounted{entries.get()});
       const Classes there = ReadClasses();
-      for (int k = 0; k < kLongClass; ++k) {
-        if (there.count[k] > 0)
-          LaunchClass<Pass::kCount>(k, there.count[k], kMostSlotsOfCounts, to);
-      }
+      LaunchClasses<Pass::kCount>(kLongClass, kMostSlotsOfCounts, to,
+                                  [&](int k) { return there.count[k]; });
       LaunchLong<Pass::kCount>(there.count[kLongClass], to);
       Look(context_, entries, c);
     }
@@ -252,9 +250,8 @@ class Product {
                     order == RowOrder::kAscending};
     Arrange(ByEntries{c.col_ptr.get()});
     const int most = ClassOfEntries(c.longest, kMostSlotsOfValues);
-    for (int k = 0; k < kLongClass && k <= most; ++k) {
-      LaunchClass<kPass>(k, c.n, kMostSlotsOfValues, to);
-    }
+    LaunchClasses<kPass>(std::min(most + 1, kLongClass), kMostSlotsOfValues, to,
+                         [&](int) { return c.n; });
     if (most == kLongClass) LaunchLong<kPass>(ReadClasses().count[kLongClass], to);
   }
 
@@ -271,12 +268,29 @@ class Product {
   }
   Classes ReadClasses() { return Read(context_, classes_, 0); }
 
+  // Side by side, the longest rows first: some classes have a few rows alone, beside which the
+  // device would be idle.
+  template <Pass kPass, class MostRows>
+  void LaunchClasses(int classes, int probes, const Target& to, const MostRows& most_rows) {
+    Branches branches(context_);
+    std::vector<cudaStream_t> streams = {context_.stream};
+    for (int b = 0; b < std::min(classes - 1, tuning::kBranches); ++b) {
+      streams.push_back(branches.Fork(b).stream);
+    }
+    size_t launches = 0;
+    for (int k = classes - 1; k >= 0; --k) {
+      if (most_rows(k) == 0) continue;
+      stream_ = streams[launches++ % streams.size()];
+      LaunchClass<kPass>(k, most_rows(k), probes, to);
+    }
+  }
+
   template <int kLanes, int kSlots, Pass kPass>
   void Launch(int k, int64_t most_rows, int probes, const Target& to) {
     using Of = Shape<kLanes, kSlots, kPass>;
     const auto kernel = &RowsKernel<kLanes, kSlots, kPass>;
     if (Of::kBytes > 48 << 10) AllowSharedMemory(context_, kernel, Of::kBytes);
-    kernel<<<Blocks(context_, most_rows, Of::kRows), Of::kBlock, Of::kBytes, context_.stream>>>(
+    kernel<<<Blocks(context_, most_rows, Of::kRows), Of::kBlock, Of::kBytes, stream_>>>(
         f_, classes_.get(), k, list_.get(), std::min(probes, kSlots), to);
     CheckLaunch("RowsKernel");
   }
@@ -298,9 +312,8 @@ class Product {
   template <int kRoom, Pass kPass>
   void LaunchSingle(int k, int64_t most_rows, const Target& to) {
     constexpr int kBlock = tuning::kSingleThreads;
-    SingleRowsKernel<kRoom, kPass>
-        <<<Blocks(context_, most_rows, kBlock), kBlock, 0, context_.stream>>>(f_, classes_.get(), k,
-                                                                              list_.get(), to);
+    SingleRowsKernel<kRoom, kPass><<<Blocks(context_, most_rows, kBlock), kBlock, 0, stream_>>>(
+        f_, classes_.get(), k, list_.get(), to);
     CheckLaunch("SingleRowsKernel");
   }
   template <Pass kPass>
@@ -353,6 +366,7 @@ class Product {
   const Buffer<Classes> classes_;
   const Buffer<int32_t> list_;
   const Factors f_;
+  cudaStream_t stream_ = nullptr;  // of the class at hand
 };
 
 }  // namespace
