@@ -29,8 +29,7 @@ constexpr GpuBuilds kOnGpu = {
     .too_large = "",
     .cure = "use fewer levels' entries (max_operator_complexity)",
     .host_alone =
-        "multigrid with nodes of several unknowns, classical coarsening, several near-null vectors "
-        "or a smoother that is no diagonal is set up by the host"};
+        "multigrid with classical coarsening or static SPAI as its smoother is set up by the host"};
 
 std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options, bool given) {
   std::vector<std::string> out;
@@ -95,7 +94,7 @@ class PlanOfAmg final : public EnginePlan {
                      DeviceTimings* timings) const override {
     const NearNullInput near =
         spec.near_null != nullptr ? spec.near_null->input() : NearNullInput();
-    if (gpus().size() == 1 && found_ == nullptr && MaySetUpOnDevice(a, near, options_)) {
+    if (gpus().size() == 1 && found_ == nullptr && MaySetUpOnDevice(a.n_cols, near, options_)) {
       AmgCudaTimings there;
       auto built = Cuda().build_amg(gpus().front(), a, near, options_, context, &there);
       timings->host_to_device_ms += there.host_to_device_ms;
@@ -177,8 +176,9 @@ class Amg final : public PreconditionerEngine {
     e.download_bytes = CscBytes(a.n_cols, counts.nnz);
     e.host_bytes = counts.host_bytes + static_cast<int64_t>(2 * sizeof(PlanOfAmg)) +
                    static_cast<int64_t>(sizeof(HostPreconditioner));
-    if (MaySetUpOnDevice(a, near, spec.amg)) {
-      e.device_bytes = e.device_bytes_min = SetUpDeviceBytes(a.n_cols, a.nnz(), spec.amg);
+    if (MaySetUpOnDevice(a.n_cols, near, spec.amg)) {
+      e.device_bytes = e.device_bytes_min =
+          SetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, spec.amg);
     }
     PredictBuild(traits().rates, counts.work, ResolveThreads(context.threads), &e);
     if (e.device_bytes == 0) e.predicted_device_ms = 0;

@@ -5,6 +5,7 @@
 #include "kernels/amg/amg_estimate.h"
 #include "kernels/amg/cuda/cycle.h"
 #include "kernels/amg/cuda/hierarchy.h"
+#include "kernels/amg/cuda/nodes.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
@@ -16,10 +17,13 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
                                                 const CscView& a, const NearNullInput& near_null,
                                                 const AmgOptions& options, const Context& context,
                                                 AmgCudaTimings* timings) {
-  if (!MaySetUpOnDevice(a, near_null, options)) return std::optional<AmgResult>();
-  if (near_null.count > 0) {
-    if (Status status = CheckNearNull(a.n_cols, near_null); !status.ok()) return status;
-  }
+  if (!MaySetUpOnDevice(a.n_cols, near_null, options)) return std::optional<AmgResult>();
+  AmgOptions resolved = options;
+  if (resolved.block_size == 0) resolved.block_size = near_null.dimension;
+  const auto given = GuardMemory("the near-null space", [&] {
+    return GivenNearNull(a.n_cols, near_null, resolved.block_size);
+  });
+  if (!given.ok()) return given.status();
   std::optional<AmgResult> built;
   const auto lock = device->Lock();
   const Status status = cuda::Guard(*device, [&](cuda::Context& on) {
@@ -30,7 +34,10 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
     const double upload_ms = MsSince(start);
     cuda::Stopwatch watch(on);
     const bool symmetric = cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
-    auto made = cuda::SetUp(on, std::move(there), symmetric, near_null, options, context);
+    if (resolved.block_size == 0) {
+      resolved.block_size = cuda::DetectBlockSize(on, there.pattern());
+    }
+    auto made = cuda::SetUp(on, std::move(there), symmetric, *given, resolved, context);
     const double device_ms = watch.Stop();
     if (timings != nullptr) {
       timings->host_to_device_ms += upload_ms;

@@ -1,6 +1,5 @@
 // Makes the matrices of a level of smoothed aggregation on a device: the host's
-// kernels/amg/prolongation.h and smoothers.h for one unknown a node and one near-null vector, with
-// the host's bits.
+// kernels/amg/prolongation.h and the diagonals of smoothers.h, with the host's bits.
 //
 //   RowMatrix f = FilterWeak(context, a, graph, of_node, near, least_left);
 //   DeviceProlongation p = SmoothProlongation(context, std::move(f), tentative, coarse_near);
@@ -14,6 +13,7 @@
 #include <optional>
 
 #include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/products.h"
 
 namespace spaid::cuda {
@@ -30,8 +30,13 @@ struct StrongRef {
 RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& graph,
                      const int32_t* of_node, const double* near_null, double least_left);
 
-// Writes the values of that into `filtered`, whose pattern says which entries are strong. `a` has
-// the pattern that it was made of. Does not wait.
+// The same where nothing goes to the diagonal: of nodes of several unknowns, or several near-null
+// vectors. Waits for the device once.
+RowMatrix FilterNodes(Context& context, const RowMatrix& a, const StrongRef& graph,
+                      const int32_t* of_node, int block);
+
+// Writes the values of FilterWeak's into `filtered`, whose pattern says which entries are strong.
+// `a` has the pattern that it was made of. Does not wait.
 void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null, double least_left,
                   RowMatrix& filtered);
 
@@ -39,22 +44,28 @@ void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null,
 // host's bits; the power steps are summed in another order, in each run the same, so that the
 // bound, which is rounded up to a multiple of 1/64, is the host's but where rounding crosses one of
 // these. `values`: those of `rows`, or others on its pattern. Waits for the device.
+// `nodes`: the same by nodes; null: not wanted.
 double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
-                     int steps);
+                     int steps, const NodeMatrix* nodes = nullptr);
 
 struct DeviceProlongation {
   RowMatrix p;
   double rho = 0;
 };
 // Returns P = (I - ω D_F⁻¹ A_F) P0, ω = 4 / (3 ρ), of at most 12 aggregates a row, as the host's
-// SmoothProlongation does. `tentative`: P0; `coarse_near`: its coarse vector. Waits for the device.
+// SmoothProlongation does. `tentative`: P0, and `by_nodes` the same, where it may stand for it;
+// `coarse_near`: its coarse vectors, `count` of them.
+// Waits for the device.
 DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
-                                      const RowMatrix& tentative, const double* coarse_near);
+                                      const RowMatrix& tentative, const double* coarse_near,
+                                      int count = 1, const NodeMatrix* by_nodes = nullptr);
 
 // Returns R (A P), with a one on the diagonal of rows without entries; nothing where it would have
-// more than so many entries. Waits for the device twice.
+// more than so many entries. `by_nodes`: A by nodes, which the products go by where those of P, of
+// `count` columns, are whole, too; null: by single unknowns. Waits for the device some times.
 std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
-                                  const RowMatrix& a, const RowMatrix& p);
+                                  const RowMatrix& a, const RowMatrix& p,
+                                  const NodeMatrix* by_nodes = nullptr, int count = 1);
 
 // Returns `factor` times 1 / a_ii, or with `l1` times 1 / Σ_j |a_ij| with the diagonal's sign; 0
 // where that is 0. Does not wait.
@@ -63,5 +74,10 @@ Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, do
 // Returns a bound on ρ(D⁻¹A), of Jacobi's and Chebyshev's smoothers; `inverse`: D⁻¹, of
 // InverseDiagonal. Scratch: 8 bytes an entry. Waits for the device.
 double SmootherRho(Context& context, const RowMatrix& a, const Buffer<double>& inverse);
+
+// Returns the host's bound on ρ(G A Gᵀ), of the smoothers by factors, as SpectralBound rounded up;
+// `gt`: Gᵀ by rows; `by_nodes`: A by nodes, or null. Scratch: 32 bytes a row. Waits for the device.
+double FactoredRho(Context& context, const RowMatrix& a, const NodeMatrix* by_nodes,
+                   const RowMatrix& g, const RowMatrix& gt);
 
 }  // namespace spaid::cuda

@@ -1,9 +1,9 @@
 #include <algorithm>
-#include <span>
 #include <utility>
 
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
+#include "kernels/amg/cuda/factors.h"
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/cuda/scaling.h"
 #include "kernels/amg/cuda/set_up.h"
@@ -57,32 +57,36 @@ __global__ void __launch_bounds__(kThreads)
   if (!finite) *bad = 1;
 }
 
+// Ends a set-up that is the host's after all.
+struct LeftToTheHost {};
+
 // One coarsening after the other.
 class Builder {
  public:
   Builder(Context& context, bool symmetric, const AmgOptions& options, const kernels::Context& host)
       : context_(context), host_(host) {
     made_.options = options;
-    made_.options.block_size = 1;
     made_.symmetric = symmetric;
+    block_ = options.block_size;
   }
 
-  std::optional<Hierarchy> Build(Matrix a, std::span<const double> given) {
-    auto scaled = ScaleToUnitDiagonal(context_, std::move(a), made_.symmetric, given);
+  std::optional<Hierarchy> Build(Matrix a, const kernels::NearNull& given) {
+    auto scaled = ScaleToUnitDiagonal(context_, std::move(a), made_.symmetric, given, block_);
     if (!scaled) return std::nullopt;
     AmgOptions& options = made_.options;
     AmgQuality& quality = made_.quality;
     quality.beta = made_.beta = scaled->beta;
-    quality.block_size = 1;
+    quality.block_size = block_;
     quality.near_null_rayleigh = scaled->rayleigh;
     quality.smoother = ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
-    if (!IsDiagonal(quality.smoother)) return std::nullopt;
+    if (!IsDiagonal(quality.smoother) && !IsFactored(quality.smoother)) return std::nullopt;
     if (options.hierarchy_precision == kernels::Precision::kAuto) {
       options.hierarchy_precision = kernels::ChoosePrecision(made_.symmetric, scaled->beta);
     }
     quality.precision = options.hierarchy_precision;
     made_.scale = std::move(scaled->scale);
     made_.sign = scaled->sign;
+    near_count_ = scaled->near_count;
     near_null_ = std::move(scaled->near_null);
     mirror_ = std::move(scaled->mirror);
     RowMatrix rows = std::move(scaled->rows);
@@ -103,6 +107,17 @@ class Builder {
   static bool IsDiagonal(SmootherKind kind) {
     return kind == SmootherKind::kL1Jacobi || kind == SmootherKind::kJacobi ||
            kind == SmootherKind::kChebyshev;
+  }
+  bool IsFactored(SmootherKind kind) const {
+    return made_.symmetric && (kind == SmootherKind::kFsai || kind == SmootherKind::kAfsai);
+  }
+
+  const NodeMatrix* NodesOfA() const { return by_nodes_ ? &*by_nodes_ : nullptr; }
+
+  // The host's Builder::Threshold.
+  double Threshold() const {
+    const double theta = made_.options.strength_threshold;
+    return made_.options.block_size > 1 ? theta * theta : theta;
   }
 
   void CheckStop() const {
@@ -133,23 +148,26 @@ class Builder {
     kernels::AmgLevelQuality& quality = made_.quality.levels.back();
     if (!made_.symmetric && !made_.levels.empty()) mirror_ = Transpose(context_, rows);
     const RowMatrix* const mirror = made_.symmetric ? nullptr : &mirror_;
-    StrongGraph graph = FindStrong(context_, rows, mirror, made_.options.strength_threshold);
+    StrongGraph graph = FindStrong(context_, rows, mirror, Threshold(), block_);
     const Aggregates aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
-    if (!kernels::IsCoarser(aggregates.count, rows.n)) return false;
+    if (!kernels::IsCoarser(aggregates.count, graph.n)) return false;
     graph.weights = {};
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
     CheckStop();
+    by_nodes_.reset();
+    if (HasNodeProducts(block_)) by_nodes_ = ByNodes(context_, rows, block_, block_);
     SetUpLevel level;
     level.n = rows.n;
-    Tentative tentative = MakeTentative(context_, aggregates, near_null_);
+    Tentative tentative = MakeTentative(context_, aggregates, near_null_, near_count_, block_);
     const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
     if (!smoothed || !SmoothedGalerkin(rows, mirror, graph, aggregates, tentative, level)) {
       quality.guarded = smoothed;
       graph = {};
       level.r = Transpose(context_, tentative.p);
       level.p = std::move(tentative.p);
-      auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p);
+      auto coarse =
+          Galerkin(context_, MostEntries(), level.r, rows, level.p, NodesOfA(), near_count_);
       coarse_ = coarse ? *std::move(coarse) : RowMatrix();
     }
     mirror_ = {};
@@ -162,7 +180,10 @@ class Builder {
     all_entries_ += coarse_.nnz;
     quality.nnz_p = level.p.nnz;
     Smooth(rows, made_.quality.smoother, made_.options.chebyshev_degree, level);
+    by_nodes_.reset();
+    quality.nnz_smoother = level.g.nnz;
     level.a = std::move(rows);
+    level.near_count = block_ = near_count_;
     level.near_null = std::exchange(near_null_, std::move(tentative.coarse));
     made_.levels.push_back(std::move(level));
     return true;
@@ -172,10 +193,16 @@ class Builder {
   bool SmoothedGalerkin(const RowMatrix& rows, const RowMatrix* mirror, const StrongGraph& graph,
                         const Aggregates& aggregates, const Tentative& tentative,
                         SetUpLevel& level) {
+    const auto by_nodes =
+        by_nodes_ ? ByNodes(context_, aggregates, tentative, near_count_, block_) : std::nullopt;
     const auto smooth = [&](const RowMatrix& of) {
-      RowMatrix filtered = FilterWeak(context_, of, graph.ref(), aggregates.of_node.get(),
-                                      near_null_.get(), kernels::LeastLeft(made_.symmetric));
-      return SmoothProlongation(context_, std::move(filtered), tentative.p, tentative.coarse.get());
+      const int32_t* const of_node = aggregates.of_node.get();
+      RowMatrix filtered = block_ > 1 || near_count_ > 1
+                               ? FilterNodes(context_, of, graph.ref(), of_node, block_)
+                               : FilterWeak(context_, of, graph.ref(), of_node, near_null_.get(),
+                                            kernels::LeastLeft(made_.symmetric));
+      return SmoothProlongation(context_, std::move(filtered), tentative.p, tentative.coarse.get(),
+                                near_count_, by_nodes ? &*by_nodes : nullptr);
     };
     DeviceProlongation right = smooth(rows);
     made_.quality.levels.back().rho = right.rho;
@@ -186,8 +213,8 @@ class Builder {
     }
     level.p = std::move(right.p);
     CheckStop();
-    auto coarse =
-        Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows, level.p);
+    auto coarse = Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows,
+                           level.p, NodesOfA(), near_count_);
     if (!coarse) return false;
     coarse_ = *std::move(coarse);
     return true;
@@ -195,6 +222,7 @@ class Builder {
 
   void Smooth(const RowMatrix& a, SmootherKind kind, int degree, SetUpLevel& level) {
     level.kind = kind;
+    if (IsFactored(kind)) return SmoothByFactor(a, kind, level);
     const bool l1 = kind == SmootherKind::kL1Jacobi;
     level.diagonal = InverseDiagonal(context_, a, l1, l1 ? kernels::kSmootherStep : 1);
     if (l1) return ScaleBy(level);
@@ -205,6 +233,16 @@ class Builder {
     }
     level.diagonal = InverseDiagonal(context_, a, /*l1=*/false, kernels::kSmootherStep / level.rho);
     ScaleBy(level);
+  }
+
+  void SmoothByFactor(const RowMatrix& a, SmootherKind kind, SetUpLevel& level) {
+    const Caller caller(host_.stop, "the set-up of multigrid", [&](int64_t, int64_t) { Report(); });
+    auto factor = MakeFactor(context_, a, NodesOfA(), kind, made_.options, caller);
+    if (!factor) throw LeftToTheHost();
+    level.g = std::move(factor->g);
+    level.gt = std::move(factor->gt);
+    level.rho = factor->rho;
+    level.omega = factor->omega;
   }
 
   // The level's unknowns are scaled so that a step of its smoother is x += r - A x.
@@ -238,6 +276,7 @@ class Builder {
              kernels::kLastChebyshevDegree, last);
       last.a = std::move(rows);
     }
+    last.near_count = near_count_;
     last.near_null = std::move(near_null_);
     made_.levels.push_back(std::move(last));
     kernels::SumUp(&quality);
@@ -267,6 +306,7 @@ class Builder {
         LayOut<Value>(context_, rows, left, right, nullptr, bad.get() + l);
       };
       look(level.a, {&level.left}, {&level.right});
+      look(level.g, {}, {});
       if (l + 1 == count) continue;
       look(level.p, {&level.right, true}, {&made_.levels[l + 1].right});
       look(level.r, {&made_.levels[l + 1].left}, {&level.left, true});
@@ -282,7 +322,10 @@ class Builder {
   Context& context_;
   const kernels::Context& host_;
   Hierarchy made_;
-  Buffer<double> near_null_;  // of the level at hand
+  int block_ = 1;  // unknowns of a node of the level at hand
+  int near_count_ = 1;
+  Buffer<double> near_null_;            // of that level
+  std::optional<NodeMatrix> by_nodes_;  // A of that level, where its nodes are whole
   RowMatrix mirror_, coarse_;
   int64_t all_entries_ = 0;
   bool too_large_ = false;  // a level was, for max_operator_complexity
@@ -307,10 +350,14 @@ template void LayOut<double>(const Context&, const RowMatrix&, const Factor&, co
                              double*, int32_t*);
 
 std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNullInput& near_null, const AmgOptions& options,
+                               const kernels::NearNull& given, const AmgOptions& options,
                                const kernels::Context& host) {
   if (a.n == 0) return std::nullopt;
-  return Builder(context, symmetric, options, host).Build(std::move(a), near_null.vectors);
+  try {
+    return Builder(context, symmetric, options, host).Build(std::move(a), given);
+  } catch (const LeftToTheHost&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace spaid::cuda

@@ -1,8 +1,8 @@
-// The set-up of multigrid on a device: the levels of the host's BuildAmg (kernels/amg/amg.h), for
-// one unknown a node, aggregates, and smoothers by a diagonal. Aggregates, patterns and values have
-// the host's bits.
+// The set-up of multigrid on a device: the levels of the host's BuildAmg (kernels/amg/amg.h), by
+// aggregates, with smoothers by a diagonal, FSAI or aFSAI. Aggregates, patterns and values have the
+// host's bits, but for those of FSAI and aFSAI.
 //
-//   if (IsSetUpThere(a, near_null, options)) std::optional<Hierarchy> made = SetUp(context, ...);
+//   std::optional<Hierarchy> made = SetUp(context, std::move(a), symmetric, given, options, host);
 #pragma once
 
 #include <cstdint>
@@ -24,9 +24,11 @@ struct SetUpLevel {
   RowMatrix p, r;  // without rows on the last level
   kernels::SmootherKind kind = kernels::SmootherKind::kL1Jacobi;
   Buffer<double> diagonal;
-  double rho = 0;
+  RowMatrix g, gt;  // of kFsai and kAfsai, both by rows
+  double rho = 0, omega = 1;
   std::vector<double> coefficients;
-  Buffer<double> near_null;    // empty: ones
+  int near_count = 1;
+  Buffer<double> near_null;    // n x near_count, by columns; empty: ones
   Buffer<double> left, right;  // the cycle's A is left A right; empty: ones
 };
 
@@ -41,13 +43,14 @@ struct Hierarchy {
   kernels::AmgQuality quality;
 };
 
-// Sets up a hierarchy of A, by columns on the device with values. `near_null`: at most one vector,
-// checked; no coordinates. Nothing where that is the host's: where A has no diagonal for it, which
-// the host says, or wants another smoother. Throws Failure, and Refusal of the host's errors and
-// where `host` stops it. Waits for the device some times a level.
+// Sets up a hierarchy of A, by columns on the device with values. `given`: GivenNearNull's;
+// options.block_size divides n, and is not 0. Nothing where that is the host's: where A has no
+// diagonal for it, which the host says, or wants another smoother, or the device cannot make G.
+// Throws Failure, and Refusal of the host's errors and where `host` stops it. Waits for the device
+// some times a level.
 std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNullInput& near_null,
-                               const kernels::AmgOptions& options, const kernels::Context& host);
+                               const kernels::NearNull& given, const kernels::AmgOptions& options,
+                               const kernels::Context& host);
 
 // Writes left A right, rounded to Value, to `to` (null: nowhere); whether all of that is finite, to
 // *bad, which becomes 1 where it is not. A factor without elements is ones; `over`: it divides.
