@@ -28,7 +28,7 @@ struct RowsRef {
   __device__ bool Begins(int64_t begin, int64_t p) const {
     return p == begin || columns[p] / count != columns[p - 1] / count;
   }
-  // Of the aggregate of entry p.
+  // Returns that of the aggregate of entry p.
   __device__ Rank RankOf(int64_t begin, int64_t end, int64_t p) const {
     const int32_t group = columns[p] / count;
     while (!Begins(begin, p)) --p;

@@ -32,26 +32,22 @@ __global__ void __launch_bounds__(kThreads)
   const LaneGroup<kLanes> group;
   group.ForRows(a.n, [&](int64_t i) {
     double sums[kernels::kMostNearNull] = {};
-    for (int64_t first = a.col_ptr[i]; first < a.col_ptr[i + 1]; first += kLanes) {
-      const int64_t p = first + group.lane;
-      const auto there = static_cast<int>(min(a.col_ptr[i + 1] - first, int64_t{kLanes}));
-      const double value = group.lane < there ? values[p] : 0;
-      const int64_t j = group.lane < there ? a.row_idx[p] : 0;
+    for (int64_t p = a.col_ptr[i] + group.lane; p < a.col_ptr[i + 1]; p += kLanes) {
+      const double value = values[p];
+      const int64_t j = a.row_idx[p];
 #pragma unroll
       for (int k = 0; k < kernels::kMostNearNull; ++k) {
-        if (k >= count) break;
-        sums[k] = group.AddInOrder(sums[k], __dmul_rn(value, vectors[k * a.n + j]), there);
+        if (k < count) sums[k] = fma(value, vectors[k * a.n + j], sums[k]);
       }
     }
 #pragma unroll
     for (int k = 0; k < kernels::kMostNearNull; ++k) {
-      if (k < count && group.lane == k) {
-        energies[k * a.n + i] = __dmul_rn(vectors[k * a.n + i], sums[k]);
-      }
+      if (k >= count) continue;
+      const double sum = group.Best(sums[k], [](double x, double y) { return x + y; });
+      if (group.lane == 0) energies[k * a.n + i] = vectors[k * a.n + i] * sum;
     }
   });
 }
-static_assert(kLanes >= kernels::kMostNearNull);
 
 // The host's sums of its blocks of rows: of energies, then of squares.
 __global__ void __launch_bounds__(kThreads)

@@ -1,4 +1,5 @@
-// Several near-null vectors on a device, with the host's bits (kernels/amg/scaling.h).
+// Several near-null vectors on a device, with the host's bits (kernels/amg/scaling.h); their
+// quotients are the host's to rounding.
 #pragma once
 
 #include "kernels/amg/tentative.h"

@@ -1,5 +1,6 @@
 #include <iterator>
 #include <utility>
+#include <vector>
 
 #include "kernels/amg/cuda/keys.h"
 #include "kernels/amg/cuda/power_steps.h"
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(kSumThreads)
   SumGrid<1, 1>(sums, space, [&](const double(&total)[1]) { norm[0] = sqrt(total[0]); });
 }
 
-// What becomes of the elements of a product. `norm` null: they are y. Else y = A x / norm[0], and
+// Takes the elements of a product. `norm` null: they are y. Else y = A x / norm[0], and
 // norm[1] = ‖y‖; a norm that is not positive stays.
 struct Product {
   double* y;
@@ -72,10 +73,18 @@ __global__ void __launch_bounds__(kSumThreads)
   elements.Finish();
 }
 
+__global__ void __launch_bounds__(kSumThreads)
+    RoundKernel(int64_t count, const double* __restrict__ from, float* __restrict__ to) {
+  for (int64_t e = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; e < count;
+       e += int64_t{gridDim.x} * kSumThreads) {
+    to[e] = static_cast<float>(from[e]);
+  }
+}
+
 // A warp a node of kNode rows, which read x once.
 template <int kNode>
 __global__ void __launch_bounds__(kSumThreads)
-    NodesKernel(PatternRef nodes, const double* __restrict__ values, const double* __restrict__ x,
+    NodesKernel(PatternRef nodes, const float* __restrict__ values, const double* __restrict__ x,
                 Product product) {
   Elements elements(product);
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -83,12 +92,14 @@ __global__ void __launch_bounds__(kSumThreads)
        node += int64_t{gridDim.x} * (kSumThreads / 32)) {
     const int64_t first = nodes.col_ptr[node];
     const auto length = static_cast<int>(nodes.col_ptr[node + 1] - first) * kNode;
-    const double* const own = values + first * (kNode * kNode);
+    const float* const own = values + first * (kNode * kNode);
     double sums[kNode] = {};
     for (int e = lane; e < length; e += 32) {
       const double of_x = x[int64_t{nodes.row_idx[first + e / kNode]} * kNode + e % kNode];
 #pragma unroll
-      for (int r = 0; r < kNode; ++r) sums[r] = fma(own[r * length + e], of_x, sums[r]);
+      for (int r = 0; r < kNode; ++r) {
+        sums[r] = fma(static_cast<double>(own[r * length + e]), of_x, sums[r]);
+      }
     }
 #pragma unroll
     for (int r = 0; r < kNode; ++r) {
@@ -100,24 +111,26 @@ __global__ void __launch_bounds__(kSumThreads)
 }
 
 template <int kNode>
-void LaunchNodes(const Context& context, const NodeMatrix& nodes, const double* x,
-                 const Product& product) {
+void LaunchNodes(const Context& context, const NodeMatrix& nodes, const float* values,
+                 const double* x, const Product& product) {
   const int blocks = SumBlocks(context, 32 * nodes.nodes.n);
   NodesKernel<kNode>
-      <<<blocks, kSumThreads, 0, context.stream>>>(nodes.nodes.pattern(), nodes.values, x, product);
+      <<<blocks, kSumThreads, 0, context.stream>>>(nodes.nodes.pattern(), values, x, product);
   CheckLaunch("NodesKernel");
 }
 
-void Launch(const Context& context, const PowerFactor& a, const double* x, const Product& product) {
+// `rounded`: values of the nodes.
+void Launch(const Context& context, const PowerFactor& a, const float* rounded, const double* x,
+            const Product& product) {
   switch (a.nodes != nullptr ? a.nodes->rows : 1) {
     case 2:
-      return LaunchNodes<2>(context, *a.nodes, x, product);
+      return LaunchNodes<2>(context, *a.nodes, rounded, x, product);
     case 3:
-      return LaunchNodes<3>(context, *a.nodes, x, product);
+      return LaunchNodes<3>(context, *a.nodes, rounded, x, product);
     case 4:
-      return LaunchNodes<4>(context, *a.nodes, x, product);
+      return LaunchNodes<4>(context, *a.nodes, rounded, x, product);
     case 6:
-      return LaunchNodes<6>(context, *a.nodes, x, product);
+      return LaunchNodes<6>(context, *a.nodes, rounded, x, product);
     default:
       break;
   }
@@ -136,13 +149,25 @@ double PowerNorm(Context& context, std::initializer_list<PowerFactor> factors, i
   const Buffer<unsigned> arrived(context, 1);
   arrived.Fill(0);
   const SumSpace space{partial.get(), arrived.get()};
+  std::vector<Buffer<float>> rounded;
+  for (const PowerFactor& factor : factors) {
+    const int64_t count = factor.nodes == nullptr
+                              ? 0
+                              : factor.nodes->nodes.nnz * factor.nodes->rows * factor.nodes->rows;
+    rounded.emplace_back(context, count);
+    if (count == 0) continue;
+    RoundKernel<<<SumBlocks(context, count), kSumThreads, 0, context.stream>>>(
+        count, factor.nodes->values, rounded.back().get());
+    CheckLaunch("RoundKernel");
+  }
   StartKernel<<<SumBlocks(context, n), kSumThreads, 0, context.stream>>>(n, x.get(), norms.get(),
                                                                          space);
   CheckLaunch("StartKernel");
   for (int step = 0; step < steps; ++step) {
     for (const PowerFactor& factor : factors) {
       const bool last = &factor == std::prev(factors.end());
-      Launch(context, factor, x.get(), {y.get(), last ? norms.get() + step : nullptr, space});
+      Launch(context, factor, rounded[static_cast<size_t>(&factor - factors.begin())].get(),
+             x.get(), {y.get(), last ? norms.get() + step : nullptr, space});
       std::swap(x, y);
     }
   }

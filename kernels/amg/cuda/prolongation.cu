@@ -8,6 +8,8 @@
 #include "kernels/amg/cuda/lanes.h"
 #include "kernels/amg/cuda/power_steps.h"
 #include "kernels/amg/cuda/prolongation.h"
+#include "kernels/amg/cuda/prolongation_tuning.h"
+#include "kernels/amg/cuda/staying_nodes.h"
 #include "kernels/amg/smoothers.h"
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/krylov/cuda/layout_grid.h"
@@ -21,10 +23,9 @@ namespace {
 using layout::Blocks, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
 using layout::WarpOfGrid, layout::WarpsOfGrid;
 constexpr int kThreads = layout::kThreads;
-constexpr int kMostAggregates = 12;  // a row of P
-constexpr double kTight = 2.2;       // row sums up to it are a good bound on ρ
-constexpr int kPowerSteps = 12;
-constexpr double kGrain = 64;
+using tuning::kMostAggregates;
+constexpr double kTight = tuning::kTightRowSums;
+constexpr int kPowerSteps = tuning::kProlongationSteps;
 constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
 
 // A RowMatrix as kernels read it.
@@ -119,46 +120,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of a row without weak entries that count: the host's StrongRow asked of nodes, in any order.
-class StayingNodes {
- public:
-  __device__ StayingNodes(const StrongRef& graph, const int32_t* of_node, int64_t i, int block)
-      : begin_(graph.neighbours + graph.ptr[i / block]),
-        end_(graph.neighbours + graph.ptr[i / block + 1]),
-        node_(static_cast<int32_t>(i / block)),
-        leader_(begin_ == end_ && of_node[node_] >= 0 ? graph.leader[node_] : -1),
-        block_(block) {}
-  __device__ bool Stays(int32_t column) const {
-    const int32_t other = column / block_;
-    if (other == node_ || other == leader_) return true;
-    const int32_t *low = begin_, *high = end_;
-    while (low < high) {
-      const int32_t* const middle = low + (high - low) / 2;
-      if (*middle < other) {
-        low = middle + 1;
-      } else {
-        high = middle;
-      }
-    }
-    return low < end_ && *low == other;
-  }
-
- private:
-  const int32_t *begin_, *end_;
-  int32_t node_, leader_;
-  int block_;
-};
-
 template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     CountNodesKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node, int block,
                      int32_t* __restrict__ entries) {
   const LaneGroup<kLanes> group;
   group.ForRows(a.n, [&](int64_t i) {
-    const StayingNodes row(graph, of_node, i, block);
+    const StayingNodes row(graph, of_node, i / block);
     int32_t own = 0;
     for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += kLanes) {
-      own += row.Stays(a.columns[p]) ? 1 : 0;
+      own += row.Stays(a.columns[p] / block) ? 1 : 0;
     }
     own = group.Best(own, [](int32_t x, int32_t y) { return x + y; });
     if (group.lane == 0) entries[i] = own;
@@ -172,14 +143,14 @@ __global__ void __launch_bounds__(kThreads)
                       double* __restrict__ values) {
   const LaneGroup<kLanes> group;
   group.ForRows(a.n, [&](int64_t i) {
-    const StayingNodes row(graph, of_node, i, block);
+    const StayingNodes row(graph, of_node, i / block);
     const double diagonal = EntryAt({a.n, a.ptr, a.columns}, a.values, i, static_cast<int32_t>(i));
     int64_t to = ptr[i];
     for (int64_t first = a.ptr[i]; first < a.ptr[i + 1]; first += kLanes) {
       const int64_t p = first + group.lane;
       const bool there = p < a.ptr[i + 1];
       const int32_t j = there ? a.columns[p] : 0;
-      const bool stays = there && row.Stays(j);
+      const bool stays = there && row.Stays(j / block);
       const uint32_t lanes = group.Ballot(stays);
       if (stays) {
         const int64_t at = to + group.Before(lanes);
@@ -415,34 +386,34 @@ void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null,
   CheckLaunch("FilterOnKernel");
 }
 
+double RoundedBound(Context& context, double row_sums, double tight, const PowerFactor& a,
+                    int steps) {
+  double rho = row_sums;
+  if (rho > tight) rho = std::min(rho, 1.1 * PowerNorm(context, {a}, steps));
+  return std::ceil(rho * tuning::kBoundGrain) / tuning::kBoundGrain;
+}
+
 double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
-                     int steps, const NodeMatrix* nodes) {
+                     int steps) {
   const RowsRef a(rows, values);
   const Buffer<double> largest(context, 1);
   largest.Fill(0);
   LargestRowKernel<8><<<Blocks(context, a.n, kThreads / 8), kThreads, 0, context.stream>>>(
       a, reinterpret_cast<unsigned long long*>(largest.get()));
   CheckLaunch("LargestRowKernel");
-  double rho = Read(context, largest, 0);
-  if (rho > tight) rho = std::min(rho, 1.1 * PowerNorm(context, {{rows, values, nodes}}, steps));
-  return std::ceil(rho * kGrain) / kGrain;
+  return RoundedBound(context, Read(context, largest, 0), tight, {rows, values}, steps);
 }
 
 DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
                                       const RowMatrix& tentative, const double* coarse_near,
-                                      int count, const NodeMatrix* by_nodes) {
+                                      int count) {
   DeviceProlongation made;
-  const auto whole = by_nodes != nullptr
-                         ? ByNodes(context, filtered, by_nodes->rows, by_nodes->rows)
-                         : std::optional<NodeMatrix>();
-  made.rho = SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps,
-                           whole ? &*whole : nullptr);
+  made.rho = SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps);
   const double omega = 4 / (3 * made.rho);
   DampKernel<8><<<Blocks(context, filtered.n, kThreads / 8), kThreads, 0, context.stream>>>(
       RowsRef(filtered), omega, filtered.values.get());
   CheckLaunch("DampKernel");
-  made.p = whole ? std::move(MultiplyNodes(context, kAnyNumber, *whole, *by_nodes)->whole)
-                 : Multiply(context, filtered, tentative);
+  made.p = Multiply(context, filtered, tentative);
   if (made.p.longest > kMostAggregates * count) {
     made.p = count == 1 ? Cut(context, made.p, coarse_near)
                         : CutGroups(context, made.p, count, kMostAggregates);
@@ -451,27 +422,20 @@ DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
 }
 
 std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
-                                  const RowMatrix& a, const RowMatrix& p,
-                                  const NodeMatrix* by_nodes, int count) {
-  std::optional<RowMatrix> coarse;
-  std::optional<NodeMatrix> p_nodes, r_nodes;
-  if (by_nodes != nullptr) p_nodes = ByNodes(context, p, by_nodes->rows, count);
-  if (p_nodes) r_nodes = ByNodes(context, r, count, by_nodes->rows);
-  if (r_nodes) {
-    NodeProduct ap = *MultiplyNodes(context, kAnyNumber, *by_nodes, *p_nodes, RowOrder::kAsFound);
-    const NodeMatrix right{.nodes = std::move(ap.nodes),
-                           .rows = by_nodes->rows,
-                           .columns = count,
-                           .of = &ap.whole,
-                           .values = ap.whole.values.get()};
-    auto found = MultiplyNodes(context, most_entries, *r_nodes, right);
-    if (found) coarse = std::move(found->whole);
-  } else {
-    const RowMatrix ap = Multiply(context, a, p, RowOrder::kAsFound);
-    coarse = MultiplyUpTo(context, most_entries, r, ap);
-  }
+                                  const RowMatrix& a, const RowMatrix& p) {
+  const RowMatrix ap = Multiply(context, a, p, RowOrder::kAsFound);
+  auto coarse = MultiplyUpTo(context, most_entries, r, ap);
   if (coarse.has_value() && coarse->empty > 0) coarse = FillEmptyRows(context, *coarse);
   return coarse;
+}
+
+std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                  const NodeMatrix& a, const NodeMatrix& p) {
+  NodeProduct ap = *MultiplyNodes(context, kAnyNumber, a, p, RowOrder::kAsFound);
+  auto coarse = MultiplyNodes(context, most_entries, r, NodesOf(ap, a.rows, p.columns));
+  if (!coarse) return std::nullopt;
+  if (coarse->whole.empty > 0) return FillEmptyRows(context, coarse->whole);
+  return std::move(coarse->whole);
 }
 
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {
@@ -497,7 +461,7 @@ double FactoredRho(Context& context, const RowMatrix& a, const NodeMatrix* by_no
                                  {a.pattern(), a.values.get(), by_nodes},
                                  {g.pattern(), g.values.get()}},
                                 kPowerSteps);
-  return std::ceil(kernels::kAboveFactored * norm * kGrain) / kGrain;
+  return std::ceil(kernels::kAboveFactored * norm * tuning::kBoundGrain) / tuning::kBoundGrain;
 }
 
 }  // namespace spaid::cuda

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/amg/cuda/power_steps.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/products.h"
@@ -44,28 +45,30 @@ void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null,
 // host's bits; the power steps are summed in another order, in each run the same, so that the
 // bound, which is rounded up to a multiple of 1/64, is the host's but where rounding crosses one of
 // these. `values`: those of `rows`, or others on its pattern. Waits for the device.
-// `nodes`: the same by nodes; null: not wanted.
 double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
-                     int steps, const NodeMatrix* nodes = nullptr);
+                     int steps);
+// The same of the largest row sum that is known.
+double RoundedBound(Context& context, double row_sums, double tight, const PowerFactor& a,
+                    int steps);
 
 struct DeviceProlongation {
   RowMatrix p;
   double rho = 0;
 };
 // Returns P = (I - ω D_F⁻¹ A_F) P0, ω = 4 / (3 ρ), of at most 12 aggregates a row, as the host's
-// SmoothProlongation does. `tentative`: P0, and `by_nodes` the same, where it may stand for it;
-// `coarse_near`: its coarse vectors, `count` of them.
+// SmoothProlongation does. `tentative`: P0; `coarse_near`: its coarse vectors, `count` of them.
 // Waits for the device.
 DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
                                       const RowMatrix& tentative, const double* coarse_near,
-                                      int count = 1, const NodeMatrix* by_nodes = nullptr);
+                                      int count = 1);
 
 // Returns R (A P), with a one on the diagonal of rows without entries; nothing where it would have
-// more than so many entries. `by_nodes`: A by nodes, which the products go by where those of P, of
-// `count` columns, are whole, too; null: by single unknowns. Waits for the device some times.
+// more than so many entries. Waits for the device twice.
 std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
-                                  const RowMatrix& a, const RowMatrix& p,
-                                  const NodeMatrix* by_nodes = nullptr, int count = 1);
+                                  const RowMatrix& a, const RowMatrix& p);
+// The same of matrices by nodes.
+std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                  const NodeMatrix& a, const NodeMatrix& p);
 
 // Returns `factor` times 1 / a_ii, or with `l1` times 1 / Σ_j |a_ij| with the diagonal's sign; 0
 // where that is 0. Does not wait.

@@ -4,6 +4,7 @@
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/amg/cuda/factors.h"
+#include "kernels/amg/cuda/node_prolongation.h"
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/cuda/scaling.h"
 #include "kernels/amg/cuda/set_up.h"
@@ -166,8 +167,7 @@ class Builder {
       graph = {};
       level.r = Transpose(context_, tentative.p);
       level.p = std::move(tentative.p);
-      auto coarse =
-          Galerkin(context_, MostEntries(), level.r, rows, level.p, NodesOfA(), near_count_);
+      auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p);
       coarse_ = coarse ? *std::move(coarse) : RowMatrix();
     }
     mirror_ = {};
@@ -193,8 +193,13 @@ class Builder {
   bool SmoothedGalerkin(const RowMatrix& rows, const RowMatrix* mirror, const StrongGraph& graph,
                         const Aggregates& aggregates, const Tentative& tentative,
                         SetUpLevel& level) {
-    const auto by_nodes =
-        by_nodes_ ? ByNodes(context_, aggregates, tentative, near_count_, block_) : std::nullopt;
+    if (by_nodes_ && mirror == nullptr) {
+      const auto p0 = ByNodes(context_, aggregates, tentative, near_count_, block_);
+      auto smoothed =
+          p0 ? SmoothNodes(context_, *by_nodes_, graph.ref(), aggregates.of_node.get(), *p0)
+             : std::nullopt;
+      if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), level);
+    }
     const auto smooth = [&](const RowMatrix& of) {
       const int32_t* const of_node = aggregates.of_node.get();
       RowMatrix filtered = block_ > 1 || near_count_ > 1
@@ -202,7 +207,7 @@ class Builder {
                                : FilterWeak(context_, of, graph.ref(), of_node, near_null_.get(),
                                             kernels::LeastLeft(made_.symmetric));
       return SmoothProlongation(context_, std::move(filtered), tentative.p, tentative.coarse.get(),
-                                near_count_, by_nodes ? &*by_nodes : nullptr);
+                                near_count_);
     };
     DeviceProlongation right = smooth(rows);
     made_.quality.levels.back().rho = right.rho;
@@ -213,11 +218,27 @@ class Builder {
     }
     level.p = std::move(right.p);
     CheckStop();
-    auto coarse = Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows,
-                           level.p, NodesOfA(), near_count_);
-    if (!coarse) return false;
-    coarse_ = *std::move(coarse);
-    return true;
+    return Take(
+        Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows, level.p));
+  }
+
+  // The same with products by nodes.
+  bool NodeGalerkin(int64_t nnz, NodeProlongation smoothed, SetUpLevel& level) {
+    made_.quality.levels.back().rho = smoothed.rho;
+    NodeMatrix p = NodesOf(smoothed.p, block_, near_count_);
+    NodeProduct turned = Transpose(context_, p);
+    const NodeMatrix r = NodesOf(turned, near_count_, block_);
+    CheckStop();
+    const bool taken =
+        Take(Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_, p));
+    level.p = std::move(smoothed.p.whole);
+    level.r = std::move(turned.whole);
+    return taken;
+  }
+
+  bool Take(std::optional<RowMatrix> coarse) {
+    if (coarse) coarse_ = *std::move(coarse);
+    return coarse.has_value();
   }
 
   void Smooth(const RowMatrix& a, SmootherKind kind, int degree, SetUpLevel& level) {

@@ -13,7 +13,7 @@ namespace {
 
 using products::kFree, products::kNothing, products::kThreads, products::Lanes;
 
-// Of the sums and tables of a block: three blocks a multiprocessor, one where a row needs it.
+// Bytes of the sums and tables of a block: three blocks a multiprocessor, one where a row needs it.
 constexpr int kUsualBytes = 72 << 10, kMostBytes = 200 << 10;
 
 int Blocks(const Context& context, int64_t work, int64_t a_block) {
@@ -78,19 +78,58 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+void Size(const RowMatrix& nodes, int rows, int columns, RowMatrix& whole) {
+  whole.n = nodes.n * rows;
+  whole.columns = nodes.columns * columns;
+  whole.nnz = nodes.nnz * rows * columns;
+  whole.longest = nodes.longest * columns;
+  whole.empty = nodes.empty * rows;
+}
+
+// The number of each node's entry, exact in a double.
+__global__ void __launch_bounds__(kThreads) NumberKernel(int64_t count, double* numbers) {
+  for (int64_t e = int64_t{blockIdx.x} * kThreads + threadIdx.x; e < count;
+       e += int64_t{gridDim.x} * kThreads) {
+    numbers[e] = static_cast<double>(e);
+  }
+}
+
+// Values of the transpose of A by nodes; `turned`: its nodes, with the numbers of A's as values.
+__global__ void __launch_bounds__(kThreads)
+    TurnKernel(PatternRef turned, const double* __restrict__ numbers, PatternRef a,
+               const double* __restrict__ values, int rows, int columns, double* __restrict__ to) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  for (int64_t node = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; node < turned.n;
+       node += int64_t{gridDim.x} * kThreads / 32) {
+    const int64_t first = turned.col_ptr[node];
+    const int64_t length = (turned.col_ptr[node + 1] - first) * rows;  // of its rows
+    for (int64_t e = lane; e < length; e += 32) {
+      const int64_t at = first + e / rows, i = turned.row_idx[at];
+      const auto number = static_cast<int64_t>(numbers[at]);
+      const int64_t begin = a.col_ptr[i], of_a = (a.col_ptr[i + 1] - begin) * columns;
+      const double* const from =
+          values + begin * rows * columns + e % rows * of_a + (number - begin) * columns;
+      for (int c = 0; c < columns; ++c) to[first * rows * columns + c * length + e] = from[c];
+    }
+  }
+}
+
 struct Factor {
   PatternRef nodes;
   const double* values;
 };
 Factor FactorOf(const NodeMatrix& of) { return {of.nodes.pattern(), of.values}; }
 
+// Nodes of A's row of which the values are in shared memory at once.
+constexpr int kMostChunk = 8;
+
 // Sizes of the rows of a block: `room` nodes in a row of C at the most, in a table of `slots`.
 struct Room {
   int room, slots, bytes;
-  Room(int64_t longest, int rows, int columns)
+  Room(int64_t longest, int rows, int inner, int columns)
       : room(static_cast<int>(longest)),
         slots(static_cast<int>(std::bit_ceil(static_cast<uint64_t>(2 * longest)))),
-        bytes(8 * (room * rows * columns + slots)) {}
+        bytes(8 * (room * rows * columns + kMostChunk * rows * inner + slots)) {}
 };
 
 // The values of C. kInner: unknowns of a node of A's columns, B's rows.
@@ -98,19 +137,36 @@ template <int kInner, int kLanes>
 __global__ void __launch_bounds__(kThreads)
     ValuesKernel(Factor a, Factor b, PatternRef c, int rows, int columns, Room of,
                  double* __restrict__ values) {
+  constexpr int kChunk = kLanes < kMostChunk ? kLanes : kMostChunk;
+  constexpr int kTogether = kInner > 4 ? 2 : 4;  // nodes whose rows of B are on their way
+  constexpr int kLeft = kChunk * kInner;
   extern __shared__ __align__(16) double memory[];
   const uint32_t mask = Lanes<kLanes>::mask();
   const int lane = Lanes<kLanes>::lane();
   const int groups = static_cast<int>(blockDim.x) / kLanes;
   const int own = static_cast<int>(threadIdx.x) / kLanes;
   const int width = of.room * columns;  // of a row of sums
-  double* const sums = memory + own * (width * rows + of.slots);
-  auto* const keys = reinterpret_cast<int32_t*>(sums + width * rows);
+  double* const sums = memory + own * (of.bytes / 8);
+  double* const left = sums + width * rows;
+  auto* const keys = reinterpret_cast<int32_t*>(left + kMostChunk * rows * kInner);
   int32_t* const places = keys + of.slots;
   const int shift = 33 - __ffs(of.slots);
   const auto slot_of = [&](int32_t node) {
     return static_cast<int>(static_cast<uint32_t>(node) * 2654435769u >> shift);
   };
+  // Adds the products of the e-th node of the chunk, and of a column of B's node.
+  const auto add = [&](int e, int32_t node, int column, const double(&of_b)[kInner]) {
+    int s = slot_of(node);
+    while (keys[s] != node) s = (s + 1) % of.slots;
+    double* const to = sums + places[s] + column;
+    for (int r = 0; r < rows; ++r) {
+      double sum = to[r * width];
+#pragma unroll
+      for (int m = 0; m < kInner; ++m) sum = fma(left[r * kLeft + e * kInner + m], of_b[m], sum);
+      to[r * width] = sum;
+    }
+  };
+  const int own_block = lane / columns, own_column = lane % columns;
   for (int64_t i = int64_t{blockIdx.x} * groups + own; i < c.n; i += int64_t{gridDim.x} * groups) {
     const int64_t first_of_c = c.col_ptr[i];
     const auto blocks_of_c = static_cast<int>(c.col_ptr[i + 1] - first_of_c);
@@ -123,44 +179,54 @@ __global__ void __launch_bounds__(kThreads)
       while (atomicCAS(keys + s, kFree, node) != kFree) s = (s + 1) % of.slots;
       places[s] = e * columns;
     }
-    __syncwarp(mask);
     const int64_t first_of_a = a.nodes.col_ptr[i];
     const auto blocks_of_a = static_cast<int>(a.nodes.col_ptr[i + 1] - first_of_a);
     const double* const a_values = a.values + first_of_a * rows * kInner;
-    for (int chunk = 0; chunk < blocks_of_a; chunk += kLanes) {
+    for (int chunk = 0; chunk < blocks_of_a; chunk += kChunk) {
       int64_t own_first = 0;
-      int own_blocks = 0;
-      if (chunk + lane < blocks_of_a) {
+      int own_length = 0;
+      if (lane < kChunk && chunk + lane < blocks_of_a) {
         const int32_t k = a.nodes.row_idx[first_of_a + chunk + lane];
         own_first = b.nodes.col_ptr[k];
-        own_blocks = static_cast<int>(b.nodes.col_ptr[k + 1] - own_first);
+        own_length = static_cast<int>(b.nodes.col_ptr[k + 1] - own_first) * columns;
       }
-      const int there = min(kLanes, blocks_of_a - chunk);
-      for (int e = 0; e < there; ++e) {
-        const int64_t first = __shfl_sync(mask, own_first, e, kLanes);
-        const int length = __shfl_sync(mask, own_blocks, e, kLanes) * columns;
-        const double* const left = a_values + (chunk + e) * kInner;
-        const double* const right = b.values + first * kInner * columns;
-        for (int j = lane; j < length; j += kLanes) {
-          double of_b[kInner];
-#pragma unroll
-          for (int m = 0; m < kInner; ++m) of_b[m] = right[m * length + j];
-          const int32_t node = b.nodes.row_idx[first + j / columns];
-          int s = slot_of(node);
-          while (keys[s] != node) s = (s + 1) % of.slots;
-          double* const to = sums + places[s] + j % columns;
-          for (int r = 0; r < rows; ++r) {
-            double sum = to[r * width];
-#pragma unroll
-            for (int m = 0; m < kInner; ++m) {
-              sum = fma(left[r * blocks_of_a * kInner + m], of_b[m], sum);
-            }
-            to[r * width] = sum;
-          }
+      const int there = min(kChunk, blocks_of_a - chunk);
+      for (int r = 0; r < rows; ++r) {
+        for (int e = lane; e < there * kInner; e += kLanes) {
+          left[r * kLeft + e] = a_values[(r * blocks_of_a + chunk) * kInner + e];
         }
-        __syncwarp(mask);
+      }
+      __syncwarp(mask);
+      for (int e = 0; e < there; e += kTogether) {
+        int64_t first[kTogether];
+        int length[kTogether];
+        int32_t node[kTogether];
+        double of_b[kTogether][kInner];
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+          first[u] = __shfl_sync(mask, own_first, e + u, kLanes);
+          length[u] = __shfl_sync(mask, own_length, e + u, kLanes);
+          if (lane >= length[u]) continue;
+          node[u] = b.nodes.row_idx[first[u] + own_block];
+          const double* const right = b.values + first[u] * kInner * columns + lane;
+#pragma unroll
+          for (int m = 0; m < kInner; ++m) of_b[u][m] = right[m * length[u]];
+        }
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+          if (lane < length[u]) add(e + u, node[u], own_column, of_b[u]);
+          for (int j = lane + kLanes; j < length[u]; j += kLanes) {
+            const double* const right = b.values + first[u] * kInner * columns + j;
+            double more[kInner];
+#pragma unroll
+            for (int m = 0; m < kInner; ++m) more[m] = right[m * length[u]];
+            add(e + u, b.nodes.row_idx[first[u] + j / columns], j % columns, more);
+          }
+          __syncwarp(mask);
+        }
       }
     }
+    __syncwarp(mask);
     const int length = blocks_of_c * columns;
     double* const to = values + first_of_c * rows * columns;
     for (int r = 0; r < rows; ++r) {
@@ -187,6 +253,7 @@ template <int kInner>
 void LaunchWithLanes(Context& context, const NodeMatrix& a, const NodeMatrix& b,
                      const RowMatrix& nodes, const Room& of, double* values) {
   const int64_t mean = b.nodes.nnz * b.columns / std::max<int64_t>(1, b.nodes.n);
+  if (mean <= 4) return Launch<kInner, 4>(context, a, b, nodes, of, values);
   if (mean <= 8) return Launch<kInner, 8>(context, a, b, nodes, of, values);
   if (mean <= 16) return Launch<kInner, 16>(context, a, b, nodes, of, values);
   Launch<kInner, 32>(context, a, b, nodes, of, values);
@@ -243,20 +310,17 @@ std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
   const int block = a.rows * b.columns;
   auto nodes = MultiplyUpTo(context, most_entries / block, a.nodes, b.nodes, order);
   if (!nodes) return std::nullopt;
+  const Room room(std::max<int64_t>(1, nodes->longest), a.rows, a.columns, b.columns);
+  if (room.bytes > kMostBytes && (a.of == nullptr || b.of == nullptr)) return std::nullopt;
   NodeProduct made;
   RowMatrix& c = made.whole;
-  c.n = nodes->n * a.rows;
-  c.columns = nodes->columns * b.columns;
-  c.nnz = nodes->nnz * block;
-  c.longest = nodes->longest * b.columns;
-  c.empty = nodes->empty * a.rows;
+  Size(*nodes, a.rows, b.columns, c);
   c.col_ptr = Buffer<int64_t>(context, c.n + 1);
   c.row_idx = Buffer<int32_t>(context, c.nnz);
   c.values = Buffer<double>(context, c.nnz);
   UnknownsKernel<<<Blocks(context, nodes->n, kThreads / 32), kThreads, 0, context.stream>>>(
       nodes->pattern(), a.rows, b.columns, c.col_ptr.get(), c.row_idx.get());
   CheckLaunch("UnknownsKernel");
-  const Room room(std::max<int64_t>(1, nodes->longest), a.rows, b.columns);
   if (c.nnz > 0 && room.bytes <= kMostBytes) {
     FillValues(context, a, b, *nodes, room, c.values.get());
   } else if (c.nnz > 0) {
@@ -264,6 +328,36 @@ std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
   }
   made.nodes = *std::move(nodes);
   return made;
+}
+
+NodeProduct Transpose(Context& context, NodeMatrix& a) {
+  const auto blocks = [&](int64_t work, int64_t a_block) { return Blocks(context, work, a_block); };
+  NumberKernel<<<blocks(a.nodes.nnz, kThreads), kThreads, 0, context.stream>>>(
+      a.nodes.nnz, a.nodes.values.get());
+  CheckLaunch("NumberKernel");
+  NodeProduct made;
+  made.nodes = Transpose(context, a.nodes);
+  RowMatrix& turned = made.whole;
+  Size(made.nodes, a.columns, a.rows, turned);
+  turned.col_ptr = Buffer<int64_t>(context, turned.n + 1);
+  turned.row_idx = Buffer<int32_t>(context, turned.nnz);
+  turned.values = Buffer<double>(context, turned.nnz);
+  UnknownsKernel<<<blocks(made.nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
+      made.nodes.pattern(), a.columns, a.rows, turned.col_ptr.get(), turned.row_idx.get());
+  CheckLaunch("UnknownsKernel");
+  TurnKernel<<<blocks(made.nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
+      made.nodes.pattern(), made.nodes.values.get(), a.nodes.pattern(), a.values, a.rows, a.columns,
+      turned.values.get());
+  CheckLaunch("TurnKernel");
+  return made;
+}
+
+NodeMatrix NodesOf(NodeProduct& product, int rows, int columns) {
+  return {.nodes = std::move(product.nodes),
+          .rows = rows,
+          .columns = columns,
+          .of = &product.whole,
+          .values = product.whole.values.get()};
 }
 
 }  // namespace spaid::cuda

@@ -38,10 +38,17 @@ struct NodeProduct {
 // Whether MultiplyNodes takes factors that share nodes of so many unknowns.
 bool HasNodeProducts(int inner);
 
-// Returns C = A B where it has no more than so many entries; nothing where it has more. `order`: of
-// its nodes in a row. Waits for the device as MultiplyUpTo does. Throws Failure.
+// Returns C = A B where it has no more than so many entries; nothing where it has more, or rows too
+// long for shared memory while a factor has its values alone. `order`: of its nodes in a row. Waits
+// for the device as MultiplyUpTo does. Throws Failure.
 std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
                                          const NodeMatrix& a, const NodeMatrix& b,
                                          RowOrder order = RowOrder::kAscending);
+
+// Returns Aᵀ; the nodes of A receive other values. Waits for the device.
+NodeProduct Transpose(Context& context, NodeMatrix& a);
+
+// Returns the product by nodes, which it gives away; the matrix itself is borrowed.
+NodeMatrix NodesOf(NodeProduct& product, int rows, int columns);
 
 }  // namespace spaid::cuda

@@ -280,7 +280,12 @@ TEST(GpuSetUp, LeavesToTheHostWhatIsItsOwn) {
   EXPECT_FALSE(There(grid, uneven).has_value());
   // kAuto, and β says static SPAI.
   CscMatrix stiff = From(gallery::Elasticity3d(6, gallery::Rounding::kBenchmarks));
-  stiff.values[1] *= 1.1;
+  for (int64_t j = 0; j < stiff.n_cols; ++j) {
+    for (int64_t p = stiff.col_ptr[static_cast<size_t>(j)];
+         p < stiff.col_ptr[static_cast<size_t>(j) + 1]; ++p) {
+      if (stiff.row_idx[static_cast<size_t>(p)] > j) stiff.values[static_cast<size_t>(p)] *= 1.1;
+    }
+  }
   EXPECT_FALSE(There(stiff, {}).has_value());
   // Without a diagonal, or with one of both signs, the host says what is wrong.
   CscMatrix zero = grid;
@@ -349,7 +354,7 @@ TEST(GpuSetUp, StaysWithinItsBytes) {
     ASSERT_TRUE(built.ok()) << built.status().message();
     ASSERT_TRUE(built->has_value());
     EXPECT_LE(timings.device_bytes, bytes);
-    EXPECT_GE(10 * timings.device_bytes, bytes) << "a bound of no use";
+    EXPECT_GE(12 * timings.device_bytes, bytes) << "a bound of no use";
     EXPECT_EQ((*built)->hierarchy->device_bytes(), UsedNow(*device));
   };
   const AmgOptions l1 = With(SmootherKind::kL1Jacobi, Precision::kFp64);
