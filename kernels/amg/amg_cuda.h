@@ -30,10 +30,12 @@ struct AmgCudaTimings {
 // until the host asks for it (AmgHierarchy::OnHost), and so does the plan; a plan of more than
 // MostPlanBytes (set_up_rules.h) is not kept. The spectral bound
 // that P is smoothed by is rounded up to a multiple of 1/64: other bits where the power steps come
-// within rounding of one. Whether A is symmetric is looked at. Nothing where the set-up is the
-// host's: MaySetUpOnDevice (amg_estimate.h) does not hold, A's diagonal has a zero or both signs,
-// or kAuto is another smoother. Reports progress in levels; stops between kernels. Errors besides
-// those of BuildAmg: those of CudaDevice::Failed. `timings`: null: not wanted.
+// within rounding of one. G of FSAI and aFSAI is that of FSAI there (fsai_cuda.h): the host's to
+// rounding, which ties in the growth may hang on. Whether A is symmetric is looked at. Nothing
+// where the set-up is the host's: MaySetUpOnDevice (amg_estimate.h) does not hold, A's diagonal has
+// a zero or both signs, kAuto is another smoother, or G has rows too long for the device. Reports
+// progress in levels; stops between kernels. Errors besides those of BuildAmg: those of
+// CudaDevice::Failed. `timings`: null: not wanted.
 Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
                                                 const CscView& a, const NearNullInput& near_null,
                                                 const AmgOptions& options, const Context& context,

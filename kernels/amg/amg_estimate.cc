@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
 #include "kernels/amg/scaling.h"
 #include "kernels/amg/set_up_rules.h"
@@ -24,8 +23,10 @@ constexpr double kFlops = 20;  // an entry of A, about: A P, R A P and P of all 
 
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options) {
   const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>(a.nnz());
-  const double block = options.block_size > 0 ? options.block_size : DetectBlockSize(a);
-  const double vectors = near_null > 0 ? near_null : block;
+  AmgCounts counts;
+  counts.block = options.block_size > 0 ? options.block_size : DetectBlockSize(a);
+  counts.vectors = near_null > 0 ? near_null : counts.block;
+  const double block = counts.block, vectors = counts.vectors;
   const double wider = std::max(1.0, vectors / block);
   const double all = options.max_operator_complexity * nnz;  // entries of A_l
   const double rows = kMostAllRows * n;
@@ -43,7 +44,6 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
       smoother = 2 * (all + rows);
   }
   const double coarse = static_cast<double>(options.max_coarse_size * options.max_coarse_size);
-  AmgCounts counts;
   counts.nnz = static_cast<int64_t>(all + 2 * p + smoother + coarse);
   // Matrices of all levels in fp64 with their pointers, kept patterns, A P, and what a level takes
   // meanwhile: couplings, A_F and mirrors; vectors of cycle and set-up; the dense inverse.
@@ -55,29 +55,20 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
   return counts;
 }
 
-bool MaySetUpOnDevice(const PatternView& a, const NearNullInput& near_null,
-                      const AmgOptions& options) {
-  if (options.coarsening == Coarsening::kClassical || near_null.dimension > 0 ||
-      near_null.count > 1 || a.nnz() > std::numeric_limits<int32_t>::max()) {
-    return false;
-  }
-  switch (options.smoother) {
-    case SmootherKind::kAuto:
-    case SmootherKind::kL1Jacobi:
-    case SmootherKind::kJacobi:
-    case SmootherKind::kChebyshev:
-      return (options.block_size > 0 ? options.block_size : DetectBlockSize(a)) == 1;
-    default:
-      return false;
-  }
+bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOptions& options) {
+  if (options.coarsening == Coarsening::kClassical) return false;
+  const int block = options.block_size > 0 ? options.block_size : near_null.dimension;
+  if (block > 0 && n % block != 0) return false;
+  return options.smoother != SmootherKind::kStaticSpai;
 }
 
 namespace {
 
-// Bytes of a set-up on a device, level by level. Each aggregate has two nodes or more, so that rows
-// are halved at least, and P has no more entries than A less its rows, since a row of A has two of
-// the aggregate that it is in. A level has at most max_growth of the entries of the one above where
-// P is smoothed, else at most as many, and all together at most max_operator_complexity of A's.
+// Bytes of a set-up of nodes of one unknown on a device, level by level. Each aggregate has two
+// nodes or more, so that rows are halved at least, and P has no more entries than A less its rows,
+// since a row of A has two of the aggregate that it is in. A level has at most max_growth of the
+// entries of the one above where P is smoothed, else at most as many, and all together at most
+// max_operator_complexity of A's.
 class DeviceBound {
  public:
   DeviceBound(int64_t n, int64_t nnz, const AmgOptions& options, bool waves)
@@ -129,13 +120,58 @@ class DeviceBound {
   double between_ = 0, bytes_ = 0;
 };
 
+// Entries of G on all levels.
+double EntriesOfG(double rows, double all, const AmgOptions& options) {
+  switch (options.smoother) {
+    case SmootherKind::kAuto:
+    case SmootherKind::kAfsai:
+      return rows * (1 + options.k_max * options.per_step);
+    case SmootherKind::kFsai:
+      return all / 2 + rows;
+    default:
+      return 0;
+  }
+}
+
+// Of nodes of several unknowns, or several vectors.
+int64_t BlockDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
+                         const AmgOptions& options) {
+  const double unknowns = static_cast<double>(n), entries = static_cast<double>(nnz);
+  const double wider = std::max(1.0, static_cast<double>(vectors) / block);
+  const double all = options.max_operator_complexity * entries;
+  // A coarse node has an unknown for each vector.
+  const double rows = unknowns * (1 + (kMostAllRows - 1) * wider);
+  const double p = std::min(kMostInRow * vectors * rows, all * wider + rows);
+  const double g = EntriesOfG(rows, all, options);
+  // Stays: entries of A, P, R, G and Gᵀ; pointers, diagonals, scales and near-null vectors. Beside
+  // them, of the level at hand: A as it comes and its transpose, couplings and the strong graph of
+  // both, the filtered matrix, A P, and the scratch of sorts; after these G, as it is made.
+  const double stays = kEntry * (all + 2 * p + 2 * g) + 8 * (7 + vectors) * rows;
+  const double meanwhile = kEntry * entries * (2 + 4 + 1 + kProductEntries * wider + 2);
+  const double of_vectors = (144 + 24 * vectors) * unknowns * wider;
+  constexpr double kFixed = 16 << 20;
+  return static_cast<int64_t>(stays + meanwhile + of_vectors + kFixed);
+}
+
+int64_t DeviceBytes(int64_t n, int64_t nnz, int block, int vectors, const AmgOptions& options,
+                    bool waves) {
+  if (block > 1 || vectors > 1) return BlockDeviceBytes(n, nnz, block, vectors, options);
+  const double rows = 2 * static_cast<double>(n);
+  const double all = options.max_operator_complexity * static_cast<double>(nnz);
+  // G, Gᵀ, and one of them as it is made.
+  const double factors = 3 * kEntry * EntriesOfG(rows, all, options);
+  return DeviceBound(n, nnz, options, waves).bytes() + static_cast<int64_t>(factors);
+}
+
 }  // namespace
 
-int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options) {
-  return DeviceBound(n, nnz, options, /*waves=*/false).bytes();
+int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
+                         const AmgOptions& options) {
+  return DeviceBytes(n, nnz, block, vectors, options, /*waves=*/false);
 }
-int64_t LeastSetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options) {
-  return DeviceBound(n, nnz, options, /*waves=*/true).bytes();
+int64_t LeastSetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
+                              const AmgOptions& options) {
+  return DeviceBytes(n, nnz, block, vectors, options, /*waves=*/true);
 }
 
 }  // namespace spaid::kernels

@@ -47,6 +47,19 @@ double Median(std::vector<double> of) {
   return of[of.size() / 2];
 }
 
+// Coordinates of the nodes of Elasticity(m), by columns: one face is held.
+std::vector<double> NodesOfElasticity(int m) {
+  std::vector<double> nodes;
+  for (int k = 0; k < 3; ++k) {
+    for (int z = 0; z < m; ++z) {
+      for (int y = 0; y < m; ++y) {
+        for (int x = 1; x < m; ++x) nodes.push_back(k == 0 ? x : k == 1 ? y : z);
+      }
+    }
+  }
+  return nodes;
+}
+
 // The median of products, or cycles, each alone.
 double ProductMs(const CudaOperator& op) {
   constexpr int kProducts = 100;
@@ -61,12 +74,13 @@ double ProductMs(const CudaOperator& op) {
 
 Context OnAllCores() { return {.stop = {}, .progress = nullptr, .threads = 0}; }
 
+// `near`: none where constants are the near-null vectors.
 void Solves(const Device& device, const std::string& name, const CscMatrix& a,
-            const AmgOptions& options, int rounds) {
+            const NearNullInput& near, const AmgOptions& options, int rounds) {
   const Context context = OnAllCores();
   const bool symmetric = Must(IsExactlySymmetric(a, {}));
   const auto building = Clock::now();
-  const AmgResult built = Must(BuildAmg(a, symmetric, {}, options, context));
+  const AmgResult built = Must(BuildAmg(a, symmetric, near, options, context));
   const double build_ms = MsSince(building);
   const CsrOperator op = CsrOperator::FromColumns(a);
   std::mt19937_64 random(12345);
@@ -100,7 +114,7 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
   double set_up_mb = 0, kept_mb = 0, iterations_there = 0;
   for (int round = 0; round < rounds; ++round) {
     AmgCudaTimings timings;
-    const auto there = Must(BuildAmgOnCuda(device, a, {}, options, context, &timings));
+    const auto there = Must(BuildAmgOnCuda(device, a, near, options, context, &timings));
     if (!there) break;
     const auto placing = Clock::now();
     m = Must(PlaceAmgOnCuda(device, *there->hierarchy, context, a_there.get()));
@@ -120,6 +134,11 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
     }
     set_up_again.push_back(again.device_ms);
   }
+  const AmgCounts counts = EstimateAmg(a,
+                                       near.dimension == 3   ? 6
+                                       : near.dimension == 2 ? 3
+                                                             : near.count,
+                                       options);
   const auto median_or_none = [](const std::vector<double>& of) {
     return of.empty() ? std::string("-") : std::to_string(Median(of));
   };
@@ -135,7 +154,8 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
       ProductMs(*a_there), device_mb, median_or_none(set_up).c_str(),
       median_or_none(place_there).c_str(), median_or_none(both).c_str(), iterations_there,
       set_up_mb, median_or_none(set_up_again).c_str(), kept_mb,
-      1e-6 * static_cast<double>(SetUpDeviceBytes(a.n_cols, a.nnz(), options)));
+      1e-6 * static_cast<double>(
+                 SetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, options)));
   std::fflush(stdout);
 }
 
@@ -230,10 +250,10 @@ int Main(int argc, char** argv) {
               "there ms,set-up and place and iterate ms,iterations by it,set-up MB,set-up again "
               "ms,MB kept for that,MB bound\n");
   constexpr double kSixth = 0.5235987755982988;
-  const auto measure = [&](const char* name, const auto& make) {
+  const auto measure = [&](const char* name, const auto& make, const NearNullInput& near = {}) {
     if (!std::string_view(name).starts_with(only)) return;
     const CscMatrix a = make();
-    setup ? Setup(device, name, a, options) : Solves(device, name, a, options, rounds);
+    setup ? Setup(device, name, a, options) : Solves(device, name, a, near, options, rounds);
   };
   measure("poisson128", [] { return ConvectionDiffusion(128, 0); });
   measure("aniso1640", [] { return Symmetrized(Anisotropic(1640, 1e-3, kSixth)); });
@@ -241,6 +261,13 @@ int Main(int argc, char** argv) {
   measure("circuit300k", [] { return Transpose(CscView(Circuit(300000, 12, 700))); });
   measure("elast40", [] { return Symmetrized(Elasticity(40)); });
   measure("elast60", [] { return Symmetrized(Elasticity(60)); });
+  if (setup) return 0;
+  // By the motions of a body, six coarse unknowns a node.
+  for (const int m : {40, 60}) {
+    const std::vector<double> nodes = NodesOfElasticity(m);
+    measure(m == 40 ? "motions40" : "motions60", [&] { return Symmetrized(Elasticity(m)); },
+            {.vectors = {}, .count = 0, .coordinates = nodes, .dimension = 3});
+  }
   return 0;
 }
 

@@ -30,8 +30,7 @@ constexpr GpuBuilds kOnGpu = {
     .too_large = ", even with its products made in waves",
     .cure = "use fewer levels' entries (max_operator_complexity)",
     .host_alone =
-        "multigrid with nodes of several unknowns, classical coarsening, several near-null vectors "
-        "or a smoother that is no diagonal is set up by the host"};
+        "multigrid with classical coarsening or static SPAI as its smoother is set up by the host"};
 
 std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options, bool given) {
   std::vector<std::string> out;
@@ -79,6 +78,12 @@ std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options
   return out;
 }
 
+// Near-null vectors that are given, or made of coordinates.
+int VectorsOf(const NearNullInput& near) {
+  const int motions = near.dimension == 3 ? 6 : near.dimension == 2 ? 3 : 0;
+  return std::max(near.count, motions);
+}
+
 class PlanOfAmg final : public EnginePlan {
  public:
   PlanOfAmg(PlanFor of, const AmgOptions& options) : EnginePlan(std::move(of)), options_(options) {}
@@ -124,6 +129,15 @@ class PlanOfAmg final : public EnginePlan {
     return Result<Made>(std::move(made));
   }
 
+  // Whether the GPU has room for a set-up; nobody counts unknowns of nodes where it has plenty.
+  bool HasRoom(const CscView& a, const NearNullInput& near) const {
+    const int64_t limit = gpus().front()->memory_limit();
+    if (SetUpDeviceBytes(a.n_cols, a.nnz(), 1, kMostNearNull, options_) <= limit) return true;
+    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), options_);
+    return LeastSetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, options_) <=
+           limit;
+  }
+
   // By the GPU; nothing where that is the host's.
   Result<std::optional<Made>> MakeThere(const PreconditionerSpec& spec, const CscView& a,
                                         const NearNullInput& near, const Context& context,
@@ -133,8 +147,7 @@ class PlanOfAmg final : public EnginePlan {
       if (!again.ok()) return again.status();
       if (*again) return std::optional(MadeOf(spec, a, **std::move(again), /*again=*/true));
     }
-    const int64_t least = LeastSetUpDeviceBytes(a.n_cols, a.nnz(), options_);
-    if (!MaySetUpOnDevice(a, near, options_) || gpus().front()->memory_limit() < least) {
+    if (!MaySetUpOnDevice(a.n_cols, near, options_) || !HasRoom(a, near)) {
       return std::optional<Made>();
     }
     auto built = Cuda().build_amg(gpus().front(), a, near, options_, context, timings);
@@ -201,16 +214,16 @@ class Amg final : public PreconditionerEngine {
                                  const PatternView*, const Context& context) const override {
     const NearNullInput near =
         spec.near_null != nullptr ? spec.near_null->input() : NearNullInput();
-    const int motions = near.dimension == 3 ? 6 : near.dimension == 2 ? 3 : 0;
-    const AmgCounts counts = EstimateAmg(a, std::max(near.count, motions), spec.amg);
+    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), spec.amg);
     BuildEstimate e;
     e.nnz_m = counts.nnz;
     e.download_bytes = CscBytes(a.n_cols, counts.nnz);
     e.host_bytes = counts.host_bytes + static_cast<int64_t>(2 * sizeof(PlanOfAmg)) +
                    static_cast<int64_t>(sizeof(HostPreconditioner));
-    if (MaySetUpOnDevice(a, near, spec.amg)) {
-      e.device_bytes = SetUpDeviceBytes(a.n_cols, a.nnz(), spec.amg);
-      e.device_bytes_min = LeastSetUpDeviceBytes(a.n_cols, a.nnz(), spec.amg);
+    if (MaySetUpOnDevice(a.n_cols, near, spec.amg)) {
+      e.device_bytes = SetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, spec.amg);
+      e.device_bytes_min =
+          LeastSetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, spec.amg);
     }
     PredictBuild(traits().rates, counts.work, ResolveThreads(context.threads), &e);
     if (e.device_bytes == 0) e.predicted_device_ms = 0;

@@ -8,6 +8,7 @@
 #include "kernels/amg/amg_estimate.h"
 #include "kernels/amg/cuda/cycle.h"
 #include "kernels/amg/cuda/hierarchy.h"
+#include "kernels/amg/cuda/nodes.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
@@ -62,15 +63,21 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
                                                 const CscView& a, const NearNullInput& near_null,
                                                 const AmgOptions& options, const Context& context,
                                                 AmgCudaTimings* timings) {
-  if (!MaySetUpOnDevice(a, near_null, options)) return std::optional<AmgResult>();
-  if (near_null.count > 0) {
-    if (Status status = CheckNearNull(a.n_cols, near_null); !status.ok()) return status;
-  }
+  if (!MaySetUpOnDevice(a.n_cols, near_null, options)) return std::optional<AmgResult>();
+  AmgOptions resolved = options;
+  if (resolved.block_size == 0) resolved.block_size = near_null.dimension;
+  const auto given = GuardMemory("the near-null space", [&] {
+    return GivenNearNull(a.n_cols, near_null, resolved.block_size);
+  });
+  if (!given.ok()) return given.status();
   return SetUpThere(device, a, context.threads, timings, [&](cuda::Context& on, const auto& begin) {
     cuda::Matrix there = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
     begin();
     const bool symmetric = cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
-    return cuda::SetUp(on, std::move(there), symmetric, near_null, options, context);
+    if (resolved.block_size == 0) {
+      resolved.block_size = cuda::DetectBlockSize(on, there.pattern());
+    }
+    return cuda::SetUp(on, std::move(there), symmetric, *given, resolved, context);
   });
 }
 
@@ -83,9 +90,11 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
     return device->Failed(CudaFault::kPlanMismatch, "the plan of multigrid is another device's");
   }
   if (Status status = known.Check(a, context.threads); !status.ok()) return status;
-  if (near_null.count > 0) {
-    if (Status status = CheckNearNull(a.n_cols, near_null); !status.ok()) return status;
-  }
+  // Plans are of one vector for nodes of one unknown.
+  if (near_null.count > 1 || near_null.dimension > 0) return std::optional<AmgResult>();
+  const auto given = GuardMemory("the near-null space",
+                                 [&] { return GivenNearNull(a.n_cols, near_null, /*block=*/1); });
+  if (!given.ok()) return given.status();
   auto built =
       SetUpThere(device, a, context.threads, timings,
                  [&](cuda::Context& on, const auto& begin) -> std::optional<cuda::Hierarchy> {
@@ -96,7 +105,7 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
                        known.plan().symmetric) {
                      return std::nullopt;
                    }
-                   return cuda::SetUpAgain(on, known.plan(), std::move(there), near_null, context);
+                   return cuda::SetUpAgain(on, known.plan(), std::move(there), *given, context);
                  });
   if (built.ok() && *built) (*built)->there = plan;
   return built;

@@ -313,6 +313,7 @@ class Cycle final : public Applied {
     level.n = from.n;
     level.kind = from.kind;
     level.rho = from.rho;
+    level.omega = from.omega;
     level.coefficients = from.coefficients;
     if (from.kind == SmootherKind::kChebyshev && from.diagonal.size() > 0) {
       Buffer<double> diagonal(context_, from.n);
@@ -325,19 +326,18 @@ class Cycle final : public Applied {
       LayOut<Value>(context_, rows, left, right, values.get(), bad.get());
       return values;
     };
-    if (from.a.n > 0) {
-      const Buffer<double> values = scaled(from.a, {&from.left}, {&from.right});
-      if (order == nullptr) {
-        level.a = Square(from.a, from.a.longest, values);
-      } else {
-        // By columns of A carried: rows of its transpose.
-        const Matrix columns =
-            PermuteByRows(context_, from.a.pattern(), from.a.nnz, values.get(), *order);
-        const Matrix rows =
-            Transpose(context_, columns.pattern(), columns.nnz, columns.values.get());
-        level.a = Square(rows, from.a.longest, rows.values);
-      }
-    }
+    const auto square = [&](const RowMatrix& of, const Factor& left, const Factor& right) {
+      if (of.n == 0) return Layout();
+      const Buffer<double> values = scaled(of, left, right);
+      if (order == nullptr) return Square(of, of.longest, values);
+      // By columns of A carried: rows of its transpose.
+      const Matrix columns = PermuteByRows(context_, of.pattern(), of.nnz, values.get(), *order);
+      const Matrix rows = Transpose(context_, columns.pattern(), columns.nnz, columns.values.get());
+      return Square(rows, of.longest, rows.values);
+    };
+    level.a = square(from.a, {&from.left}, {&from.right});
+    level.s = square(from.g, {}, {});
+    level.st = square(from.gt, {}, {});
     if (below != nullptr) {
       Buffer<double> of_p = scaled(from.p, {&from.right, true}, {&below->right});
       Buffer<double> of_r = scaled(from.r, {&below->left}, {&from.left, true});

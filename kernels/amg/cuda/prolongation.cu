@@ -1,16 +1,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
-#include "kernels/amg/cuda/keys.h"
+#include "kernels/amg/cuda/cut_groups.h"
 #include "kernels/amg/cuda/lanes.h"
+#include "kernels/amg/cuda/power_steps.h"
 #include "kernels/amg/cuda/prolongation.h"
+#include "kernels/amg/cuda/prolongation_tuning.h"
+#include "kernels/amg/cuda/staying_nodes.h"
 #include "kernels/amg/set_up_rules.h"
+#include "kernels/amg/smoothers.h"
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/krylov/cuda/layout_grid.h"
-#include "kernels/krylov/cuda/sums.h"
 #include "kernels/sparse/cuda/product_waves.h"
+#include "kernels/sparse/cuda/transpose.h"
 
 // Products and sums of the host are rounded one by one: __dmul_rn and __dadd_rn keep the compiler
 // from contracting them.
@@ -20,10 +25,10 @@ namespace {
 using layout::Blocks, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
 using layout::WarpOfGrid, layout::WarpsOfGrid;
 constexpr int kThreads = layout::kThreads;
-constexpr int kMostAggregates = 12;  // a row of P
-constexpr double kTight = 2.2;       // row sums up to it are a good bound on ρ
-constexpr int kPowerSteps = 12;
-constexpr double kGrain = 64;
+using tuning::kMostAggregates;
+constexpr double kTight = tuning::kTightRowSums;
+constexpr int kPowerSteps = tuning::kProlongationSteps;
+constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
 
 // A RowMatrix as kernels read it.
 struct RowsRef {
@@ -146,58 +151,69 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    CountNodesKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node, int block,
+                     int32_t* __restrict__ entries) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    const StayingNodes row(graph, of_node, i / block);
+    int32_t own = 0;
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += kLanes) {
+      own += row.Stays(a.columns[p] / block) ? 1 : 0;
+    }
+    own = group.Best(own, [](int32_t x, int32_t y) { return x + y; });
+    if (group.lane == 0) entries[i] = own;
+  });
+}
+
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    FilterNodesKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node, int block,
+                      const int64_t* __restrict__ ptr, int32_t* __restrict__ columns,
+                      double* __restrict__ values) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    const StayingNodes row(graph, of_node, i / block);
+    const double diagonal = EntryAt({a.n, a.ptr, a.columns}, a.values, i, static_cast<int32_t>(i));
+    int64_t to = ptr[i];
+    for (int64_t first = a.ptr[i]; first < a.ptr[i + 1]; first += kLanes) {
+      const int64_t p = first + group.lane;
+      const bool there = p < a.ptr[i + 1];
+      const int32_t j = there ? a.columns[p] : 0;
+      const bool stays = there && row.Stays(j / block);
+      const uint32_t lanes = group.Ballot(stays);
+      if (stays) {
+        const int64_t at = to + group.Before(lanes);
+        columns[at] = j;
+        values[at] = j == i ? 1 : a.values[p] / diagonal;
+      }
+      to += __popc(lanes);
+    }
+  });
+}
+
 // The largest Σ_j |a_ij|, as bits, which are ordered as what they stand for. A NaN counts for
 // nothing.
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     LargestRowKernel(RowsRef a, unsigned long long* largest) {
+  const LaneGroup<kLanes> group;
   double most = 0;
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+  group.ForRows(a.n, [&](int64_t i) {
     double sum = 0;
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) sum += fabs(a.values[p]);
+    for (int64_t first = a.ptr[i]; first < a.ptr[i + 1]; first += kLanes) {
+      const int64_t left = a.ptr[i + 1] - first;
+      const double own = group.lane < left ? fabs(a.values[first + group.lane]) : 0;
+      sum = group.AddInOrder(sum, own, static_cast<int>(min(left, int64_t{kLanes})));
+    }
     if (sum > most) most = sum;
-  }
+  });
   __syncwarp();
   for (int step = 16; step > 0; step /= 2) most = fmax(most, __shfl_xor_sync(~0u, most, step));
   if (Lane() == 0) {
     atomicMax(largest, static_cast<unsigned long long>(__double_as_longlong(most)));
   }
-}
-
-// norm[0] = ‖x‖ of the first x.
-__global__ void __launch_bounds__(kSumThreads)
-    StartKernel(int64_t n, double* __restrict__ x, double* norm, SumSpace space) {
-  double sums[1][1] = {};
-  ForOwn<1>(n, [&](int64_t i, int64_t, int) {
-    x[i] = fma(0x1p-64, static_cast<double>(AggregationKey(i, 0)), -0.5);
-    sums[0][0] = fma(x[i], x[i], sums[0][0]);
-  });
-  SumGrid<1, 1>(sums, space, [&](const double(&total)[1]) { norm[0] = sqrt(total[0]); });
-}
-
-// y = A x / norm[0], norm[1] = ‖y‖; a norm that is not positive stays. kTeam lanes a row.
-constexpr int kTeam = 8;
-__global__ void __launch_bounds__(kSumThreads)
-    PowerKernel(RowsRef a, const double* __restrict__ x, double* __restrict__ y, double* norm,
-                SumSpace space) {
-  const double before = norm[0];
-  double sums[1][1] = {};
-  const int lane = static_cast<int>(threadIdx.x) % kTeam;
-  const int64_t rounded = (a.n + 31) / 32 * 32;
-  for (int64_t i = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) / kTeam; i < rounded;
-       i += int64_t{gridDim.x} * (kSumThreads / kTeam)) {
-    double sum = 0;
-    if (i < a.n) {
-      for (int64_t p = a.ptr[i] + lane; p < a.ptr[i + 1]; p += kTeam) {
-        sum = fma(a.values[p], x[a.columns[p]], sum);
-      }
-    }
-    for (int step = kTeam / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (lane != 0 || i >= a.n || !(before > 0)) continue;
-    y[i] = sum / before;
-    sums[0][0] = fma(y[i], y[i], sums[0][0]);
-  }
-  SumGrid<1, 1>(sums, space,
-                [&](const double(&total)[1]) { norm[1] = before > 0 ? sqrt(total[0]) : before; });
 }
 
 // I - ω D_F⁻¹ A_F in place.
@@ -426,6 +442,26 @@ RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& grap
   return filtered;
 }
 
+RowMatrix FilterNodes(Context& context, const RowMatrix& a, const StrongRef& graph,
+                      const int32_t* of_node, int block) {
+  RowMatrix filtered;
+  filtered.n = a.n;
+  filtered.columns = a.columns;
+  const Buffer<int32_t> entries(context, a.n);
+  WithLanes(a.nnz, a.n, [&](auto lanes) {
+    const int blocks = Blocks(context, a.n, kThreads / lanes);
+    CountNodesKernel<lanes>
+        <<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node, block, entries.get());
+    CheckLaunch("CountNodesKernel");
+    SizeRows(context, entries, filtered);
+    FilterNodesKernel<lanes><<<blocks, kThreads, 0, context.stream>>>(
+        RowsRef(a), graph, of_node, block, filtered.col_ptr.get(), filtered.row_idx.get(),
+        filtered.values.get());
+    CheckLaunch("FilterNodesKernel");
+  });
+  return filtered;
+}
+
 void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null, double least_left,
                   RowMatrix& filtered) {
   WithFewLanes(a.nnz, a.n, [&](auto lanes) {
@@ -436,37 +472,22 @@ void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null,
   CheckLaunch("FilterOnKernel");
 }
 
+double RoundedBound(Context& context, double row_sums, double tight, const PowerFactor& a,
+                    int steps) {
+  double rho = row_sums;
+  if (rho > tight) rho = std::min(rho, 1.1 * PowerNorm(context, {a}, steps));
+  return std::ceil(rho * tuning::kBoundGrain) / tuning::kBoundGrain;
+}
+
 double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
                      int steps) {
   const RowsRef a(rows, values);
-  double rho = 0;
-  {
-    const Buffer<double> largest(context, 1);
-    largest.Fill(0);
-    LargestRowKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-        a, reinterpret_cast<unsigned long long*>(largest.get()));
-    CheckLaunch("LargestRowKernel");
-    rho = Read(context, largest, 0);
-  }
-  if (rho > tight) {
-    Buffer<double> x(context, a.n), y(context, a.n);
-    const Buffer<double> norm(context, steps + 1);
-    const Buffer<double> partial(context, int64_t{kMostSumBlocks} * kMostSums);
-    const Buffer<unsigned> arrived(context, 1);
-    arrived.Fill(0);
-    const SumSpace space{partial.get(), arrived.get()};
-    const int blocks = SumBlocks(context, a.n);
-    StartKernel<<<blocks, kSumThreads, 0, context.stream>>>(a.n, x.get(), norm.get(), space);
-    CheckLaunch("StartKernel");
-    for (int step = 0; step < steps; ++step) {
-      PowerKernel<<<SumBlocks(context, kTeam * a.n), kSumThreads, 0, context.stream>>>(
-          a, x.get(), y.get(), norm.get() + step, space);
-      CheckLaunch("PowerKernel");
-      std::swap(x, y);
-    }
-    rho = std::min(rho, 1.1 * Read(context, norm, steps));
-  }
-  return std::ceil(rho * kGrain) / kGrain;
+  const Buffer<double> largest(context, 1);
+  largest.Fill(0);
+  LargestRowKernel<8><<<Blocks(context, a.n, kThreads / 8), kThreads, 0, context.stream>>>(
+      a, reinterpret_cast<unsigned long long*>(largest.get()));
+  CheckLaunch("LargestRowKernel");
+  return RoundedBound(context, Read(context, largest, 0), tight, {rows, values}, steps);
 }
 
 namespace {
@@ -488,12 +509,13 @@ double Damp(Context& context, const RowMatrix& filtered) {
 
 DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
                                       const RowMatrix& tentative, const double* coarse_near,
-                                      KeptProlongation* kept) {
+                                      int count, KeptProlongation* kept) {
   DeviceProlongation made;
   made.rho = Damp(context, filtered);
   made.p = Multiply(context, filtered, tentative);
-  if (made.p.longest > kMostAggregates) {
-    made.p = Cut(context, made.p, coarse_near);
+  if (made.p.longest > kMostAggregates * count) {
+    made.p = count == 1 ? Cut(context, made.p, coarse_near)
+                        : CutGroups(context, made.p, count, kMostAggregates);
     if (kept != nullptr) kept->is_cut = true;
   }
   if (kept == nullptr) return made;
@@ -573,6 +595,15 @@ RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, c
   return filled;
 }
 
+std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                  const NodeMatrix& a, const NodeMatrix& p) {
+  NodeProduct ap = *MultiplyNodes(context, kAnyNumber, a, p, RowOrder::kAsFound);
+  auto coarse = MultiplyNodes(context, most_entries, r, NodesOf(ap, a.rows, p.columns));
+  if (!coarse) return std::nullopt;
+  if (coarse->whole.empty > 0) return FillEmptyRows(context, coarse->whole);
+  return std::move(coarse->whole);
+}
+
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {
   Buffer<double> inverse(context, a.n);
   WithFewLanes(a.nnz, a.n, [&](auto lanes) {
@@ -593,6 +624,16 @@ double SmootherRho(Context& context, const RowMatrix& a, const Buffer<double>& i
   });
   CheckLaunch("OverDiagonalKernel");
   return SpectralBound(context, a.pattern(), values.get(), kTight, kPowerSteps);
+}
+
+double FactoredRho(Context& context, const RowMatrix& a, const NodeMatrix* by_nodes,
+                   const RowMatrix& g, const RowMatrix& gt) {
+  const double norm = PowerNorm(context,
+                                {{gt.pattern(), gt.values.get()},
+                                 {a.pattern(), a.values.get(), by_nodes},
+                                 {g.pattern(), g.values.get()}},
+                                kPowerSteps);
+  return std::ceil(kernels::kAboveFactored * norm * tuning::kBoundGrain) / tuning::kBoundGrain;
 }
 
 }  // namespace spaid::cuda

@@ -84,10 +84,31 @@ TEST_F(GpuAmgEngine, SetsUpThereWhatIsScalar) {
   const auto solved = engine_->Solve(a, &m, SmoothRhs(a), {}, {.method = Method::kCg}, {});
   ASSERT_TRUE(solved.ok()) << solved.status().message();
   EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
-  PreconditionerSpec afsai = spec;
-  afsai.amg.smoother = SmootherKind::kAfsai;
-  EXPECT_EQ(engine_->Estimate(afsai, a, nullptr, {})->device_bytes, 0);
-  EXPECT_EQ(MustBuild(*engine_, afsai, a, {.device = kGpu}).preconditioner->device_bytes(), 0);
+  PreconditionerSpec classical = spec;
+  classical.amg.coarsening = Coarsening::kClassical;
+  EXPECT_EQ(engine_->Estimate(classical, a, nullptr, {})->device_bytes, 0);
+  EXPECT_EQ(MustBuild(*engine_, classical, a, {.device = kGpu}).preconditioner->device_bytes(), 0);
+}
+
+// Nodes of three unknowns, with aFSAI, which AUTO comes to.
+TEST_F(GpuAmgEngine, SetsUpElasticityThere) {
+  const CscMatrix a = oracle::From(gallery::Elasticity3d(16, gallery::Rounding::kBenchmarks));
+  const PreconditionerSpec spec = Spec(EngineKind::kAmg);
+  const BuildResult gpu = MustBuild(*engine_, spec, a, {.device = kGpu});
+  ASSERT_NE(gpu.preconditioner, nullptr);
+  EXPECT_EQ(gpu.quality.amg->smoother, SmootherKind::kAfsai);
+  EXPECT_EQ(gpu.quality.amg->block_size, 3);
+  EXPECT_GT(gpu.preconditioner->device_bytes(), 0);
+  const auto estimate = engine_->Estimate(spec, a, nullptr, {});
+  ASSERT_TRUE(estimate.ok());
+  EXPECT_GE(estimate->device_bytes, gpu.timings.device_bytes);
+  const auto a_there = engine_->Place(a, {.device = kGpu});
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  const Vector b = SmoothRhs(a);
+  const SolveResult there = MustSolveThere(*engine_, a, **a_there, *gpu.preconditioner, b,
+                                           {.method = Method::kCg, .rtol = 1e-9});
+  EXPECT_EQ(there.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_LE(TrueRelative(a, there.x, b), 1.0001e-9);
 }
 
 // Other values on the aggregates that are there; all anew where they serve no more.

@@ -177,7 +177,7 @@ TEST(PlacementTest, WhatNoGpuBuildsIsTheHosts) {
   const auto host = adapter.Place(build, estimate);
   EXPECT_TRUE(host->host_alone);
   EXPECT_FALSE(host->on_gpu);
-  EXPECT_NE(host->why.find("cpu: multigrid with nodes of several unknowns"), std::string::npos)
+  EXPECT_NE(host->why.find("cpu: multigrid with classical coarsening"), std::string::npos)
       << host->why;
   estimate.device_bytes = estimate.device_bytes_min = 900;
   estimate.predicted_device_ms = 10;
