@@ -5,10 +5,11 @@
 //
 //   spaid_amg_cuda_times [only=NAME] [setup=1] [rounds=5] [OPTION=NUMBER...]
 //
-// On the problems of the tables of GPUs. b = A x with a seeded random x in [-1, 1], x0 = 0,
-// relative residual 1e-7, CG where A is symmetric, else BiCGSTAB. Milliseconds are medians of so
-// many rounds. Options are those of AmgOptions, choices by their numbers. `setup`: the parts, too,
-// with whether the product has the host's bits.
+// On the problems of the tables of GPUs, of which motions40 and motions60 are elast40 and elast60
+// by the motions of a body. b = A x with a seeded random x in [-1, 1], x0 = 0, relative residual
+// 1e-7, CG where A is symmetric, else BiCGSTAB. Milliseconds are medians of so many rounds. Options
+// are those of AmgOptions, choices by their numbers. `setup`: the parts, too, with whether the
+// product has the host's bits.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -10,7 +10,8 @@
 namespace spaid::cuda {
 namespace {
 
-constexpr int kTeam = 8;  // lanes of a row
+constexpr int kTeam = 8;    // lanes of a row
+constexpr int kAtOnce = 3;  // loads of a lane that are on their way, of rows of 27 nodes all
 
 // norm[0] = ‖x‖ of the first x.
 __global__ void __launch_bounds__(kSumThreads)
@@ -94,11 +95,23 @@ __global__ void __launch_bounds__(kSumThreads)
     const auto length = static_cast<int>(nodes.col_ptr[node + 1] - first) * kNode;
     const float* const own = values + first * (kNode * kNode);
     double sums[kNode] = {};
-    for (int e = lane; e < length; e += 32) {
-      const double of_x = x[int64_t{nodes.row_idx[first + e / kNode]} * kNode + e % kNode];
+    for (int base = lane; base < length; base += 32 * kAtOnce) {
+      double of_x[kAtOnce];
+      float value[kAtOnce][kNode];
 #pragma unroll
-      for (int r = 0; r < kNode; ++r) {
-        sums[r] = fma(static_cast<double>(own[r * length + e]), of_x, sums[r]);
+      for (int u = 0; u < kAtOnce; ++u) {
+        const int e = base + 32 * u;
+        const bool there = e < length;
+        of_x[u] = there ? x[int64_t{nodes.row_idx[first + e / kNode]} * kNode + e % kNode] : 0;
+#pragma unroll
+        for (int r = 0; r < kNode; ++r) value[u][r] = there ? own[r * length + e] : 0;
+      }
+#pragma unroll
+      for (int u = 0; u < kAtOnce; ++u) {
+#pragma unroll
+        for (int r = 0; r < kNode; ++r) {
+          sums[r] = fma(static_cast<double>(value[u][r]), of_x[u], sums[r]);
+        }
       }
     }
 #pragma unroll

@@ -229,8 +229,7 @@ class Builder {
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
     CheckStop();
-    by_nodes_.reset();
-    if (HasNodeProducts(block_)) by_nodes_ = ByNodes(context_, rows, block_, block_);
+    by_nodes_ = HasNodeProducts(block_) ? ByNodes(context_, rows, block_, block_) : std::nullopt;
     Tentative tentative = MakeTentative(context_, aggregates, near_null_, near_count_, block_,
                                         plan_ ? &kept.members : nullptr);
     if (plan_) kept.tentative = CopyPattern(context_, tentative.p);

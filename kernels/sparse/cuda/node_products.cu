@@ -121,7 +121,7 @@ struct Factor {
 Factor FactorOf(const NodeMatrix& of) { return {of.nodes.pattern(), of.values}; }
 
 // Nodes of A's row of which the values are in shared memory at once.
-constexpr int kMostChunk = 8;
+constexpr int kChunk = 8;
 
 // Sizes of the rows of a block: `room` nodes in a row of C at the most, in a table of `slots`.
 struct Room {
@@ -129,26 +129,31 @@ struct Room {
   Room(int64_t longest, int rows, int inner, int columns)
       : room(static_cast<int>(longest)),
         slots(static_cast<int>(std::bit_ceil(static_cast<uint64_t>(2 * longest)))),
-        bytes(8 * (room * rows * columns + kMostChunk * rows * inner + slots)) {}
+        bytes(8 * (room * rows * columns + kChunk * rows * inner + slots)) {}
 };
 
-// The values of C. kInner: unknowns of a node of A's columns, B's rows.
+// Divides numbers under 13,000 by one of up to 8: columns of rows that shared memory has room for.
+struct Divisor {
+  int by, factor;
+  explicit Divisor(int of) : by(of), factor((65536 + of - 1) / of) {}
+  __device__ int Of(int number) const { return number * factor >> 16; }
+};
+
+// The values of C. kInner: unknowns of a node of A's columns, B's rows. A warp's nodes go side by
+// side, so that its lanes stay together.
 template <int kInner, int kLanes>
 __global__ void __launch_bounds__(kThreads)
-    ValuesKernel(Factor a, Factor b, PatternRef c, int rows, int columns, Room of,
+    ValuesKernel(Factor a, Factor b, PatternRef c, int rows, Divisor columns, Room of,
                  double* __restrict__ values) {
-  constexpr int kChunk = kLanes < kMostChunk ? kLanes : kMostChunk;
-  constexpr int kTogether = kInner > 4 ? 2 : 4;  // nodes whose rows of B are on their way
+  constexpr int kTogether = kInner > 3 ? 2 : 4;  // nodes whose rows of B are on their way
   constexpr int kLeft = kChunk * kInner;
   extern __shared__ __align__(16) double memory[];
-  const uint32_t mask = Lanes<kLanes>::mask();
-  const int lane = Lanes<kLanes>::lane();
+  const int lane = Lanes<kLanes>::lane(), own = static_cast<int>(threadIdx.x) / kLanes;
   const int groups = static_cast<int>(blockDim.x) / kLanes;
-  const int own = static_cast<int>(threadIdx.x) / kLanes;
-  const int width = of.room * columns;  // of a row of sums
+  const int width = of.room * columns.by;  // of a row of sums
   double* const sums = memory + own * (of.bytes / 8);
   double* const left = sums + width * rows;
-  auto* const keys = reinterpret_cast<int32_t*>(left + kMostChunk * rows * kInner);
+  auto* const keys = reinterpret_cast<int32_t*>(left + rows * kLeft);
   int32_t* const places = keys + of.slots;
   const int shift = 33 - __ffs(of.slots);
   const auto slot_of = [&](int32_t node) {
@@ -157,7 +162,7 @@ __global__ void __launch_bounds__(kThreads)
   // Adds the products of the e-th node of the chunk, and of a column of B's node.
   const auto add = [&](int e, int32_t node, int column, const double(&of_b)[kInner]) {
     int s = slot_of(node);
-    while (keys[s] != node) s = (s + 1) % of.slots;
+    while (keys[s] != node) s = (s + 1) & (of.slots - 1);
     double* const to = sums + places[s] + column;
     for (int r = 0; r < rows; ++r) {
       double sum = to[r * width];
@@ -166,49 +171,55 @@ __global__ void __launch_bounds__(kThreads)
       to[r * width] = sum;
     }
   };
-  const int own_block = lane / columns, own_column = lane % columns;
-  for (int64_t i = int64_t{blockIdx.x} * groups + own; i < c.n; i += int64_t{gridDim.x} * groups) {
-    const int64_t first_of_c = c.col_ptr[i];
-    const auto blocks_of_c = static_cast<int>(c.col_ptr[i + 1] - first_of_c);
+  const int own_block = columns.Of(lane), own_column = lane - own_block * columns.by;
+  // The value of the warp's first lane.
+  const int64_t begin =
+      int64_t{blockIdx.x} * groups + static_cast<int>(threadIdx.x) / 32 * (32 / kLanes);
+  for (int64_t of_warp = begin; of_warp < c.n; of_warp += int64_t{gridDim.x} * groups) {
+    const int64_t i = of_warp + static_cast<int>(threadIdx.x) % 32 / kLanes;
+    const bool is_node = i < c.n;
+    const int64_t first_of_c = is_node ? c.col_ptr[i] : 0;
+    const int blocks_of_c = is_node ? static_cast<int>(c.col_ptr[i + 1] - first_of_c) : 0;
     for (int s = lane; s < of.slots; s += kLanes) keys[s] = kFree;
     for (int e = lane; e < width * rows; e += kLanes) sums[e] = kNothing;
-    __syncwarp(mask);
+    __syncwarp();
     for (int e = lane; e < blocks_of_c; e += kLanes) {
       const int32_t node = c.row_idx[first_of_c + e];
       int s = slot_of(node);
-      while (atomicCAS(keys + s, kFree, node) != kFree) s = (s + 1) % of.slots;
-      places[s] = e * columns;
+      while (atomicCAS(keys + s, kFree, node) != kFree) s = (s + 1) & (of.slots - 1);
+      places[s] = e * columns.by;
     }
-    const int64_t first_of_a = a.nodes.col_ptr[i];
-    const auto blocks_of_a = static_cast<int>(a.nodes.col_ptr[i + 1] - first_of_a);
+    const int64_t first_of_a = is_node ? a.nodes.col_ptr[i] : 0;
+    const int blocks_of_a = is_node ? static_cast<int>(a.nodes.col_ptr[i + 1] - first_of_a) : 0;
     const double* const a_values = a.values + first_of_a * rows * kInner;
-    for (int chunk = 0; chunk < blocks_of_a; chunk += kChunk) {
+    for (int chunk = 0; __any_sync(~0u, chunk < blocks_of_a); chunk += kChunk) {
+      const int there = max(0, min(kChunk, blocks_of_a - chunk));
       int64_t own_first = 0;
       int own_length = 0;
-      if (lane < kChunk && chunk + lane < blocks_of_a) {
+      if (lane < there) {
         const int32_t k = a.nodes.row_idx[first_of_a + chunk + lane];
         own_first = b.nodes.col_ptr[k];
-        own_length = static_cast<int>(b.nodes.col_ptr[k + 1] - own_first) * columns;
+        own_length = static_cast<int>(b.nodes.col_ptr[k + 1] - own_first) * columns.by;
       }
-      const int there = min(kChunk, blocks_of_a - chunk);
       for (int r = 0; r < rows; ++r) {
         for (int e = lane; e < there * kInner; e += kLanes) {
           left[r * kLeft + e] = a_values[(r * blocks_of_a + chunk) * kInner + e];
         }
       }
-      __syncwarp(mask);
-      for (int e = 0; e < there; e += kTogether) {
+      __syncwarp();
+      const int most = __reduce_max_sync(~0u, there);
+      for (int e = 0; e < most; e += kTogether) {
         int64_t first[kTogether];
         int length[kTogether];
         int32_t node[kTogether];
         double of_b[kTogether][kInner];
 #pragma unroll
         for (int u = 0; u < kTogether; ++u) {
-          first[u] = __shfl_sync(mask, own_first, e + u, kLanes);
-          length[u] = __shfl_sync(mask, own_length, e + u, kLanes);
+          first[u] = __shfl_sync(~0u, own_first, e + u, kLanes);
+          length[u] = __shfl_sync(~0u, own_length, e + u, kLanes);
           if (lane >= length[u]) continue;
           node[u] = b.nodes.row_idx[first[u] + own_block];
-          const double* const right = b.values + first[u] * kInner * columns + lane;
+          const double* const right = b.values + first[u] * kInner * columns.by + lane;
 #pragma unroll
           for (int m = 0; m < kInner; ++m) of_b[u][m] = right[m * length[u]];
         }
@@ -216,23 +227,24 @@ __global__ void __launch_bounds__(kThreads)
         for (int u = 0; u < kTogether; ++u) {
           if (lane < length[u]) add(e + u, node[u], own_column, of_b[u]);
           for (int j = lane + kLanes; j < length[u]; j += kLanes) {
-            const double* const right = b.values + first[u] * kInner * columns + j;
+            const double* const right = b.values + first[u] * kInner * columns.by + j;
             double more[kInner];
 #pragma unroll
             for (int m = 0; m < kInner; ++m) more[m] = right[m * length[u]];
-            add(e + u, b.nodes.row_idx[first[u] + j / columns], j % columns, more);
+            const int block = columns.Of(j);
+            add(e + u, b.nodes.row_idx[first[u] + block], j - block * columns.by, more);
           }
-          __syncwarp(mask);
+          __syncwarp();
         }
       }
     }
-    __syncwarp(mask);
-    const int length = blocks_of_c * columns;
-    double* const to = values + first_of_c * rows * columns;
+    __syncwarp();
+    const int length = blocks_of_c * columns.by;
+    double* const to = values + first_of_c * rows * columns.by;
     for (int r = 0; r < rows; ++r) {
       for (int e = lane; e < length; e += kLanes) to[r * length + e] = sums[r * width + e];
     }
-    __syncwarp(mask);
+    __syncwarp();
   }
 }
 
@@ -240,12 +252,12 @@ template <int kInner, int kLanes>
 void Launch(Context& context, const NodeMatrix& a, const NodeMatrix& b, const RowMatrix& nodes,
             const Room& of, double* values) {
   int groups = kThreads / kLanes;
-  while (groups > 1 && groups * of.bytes > kUsualBytes) groups /= 2;
+  while (groups * kLanes > 32 && groups * of.bytes > kUsualBytes) groups /= 2;
   const int bytes = groups * of.bytes;
   const auto kernel = &ValuesKernel<kInner, kLanes>;
   if (bytes > 48 << 10) AllowSharedMemory(context, kernel, bytes);
   kernel<<<Blocks(context, nodes.n, groups), groups * kLanes, bytes, context.stream>>>(
-      FactorOf(a), FactorOf(b), nodes.pattern(), a.rows, b.columns, of, values);
+      FactorOf(a), FactorOf(b), nodes.pattern(), a.rows, Divisor(b.columns), of, values);
   CheckLaunch("ValuesKernel");
 }
 
@@ -253,9 +265,9 @@ template <int kInner>
 void LaunchWithLanes(Context& context, const NodeMatrix& a, const NodeMatrix& b,
                      const RowMatrix& nodes, const Room& of, double* values) {
   const int64_t mean = b.nodes.nnz * b.columns / std::max<int64_t>(1, b.nodes.n);
-  if (mean <= 4) return Launch<kInner, 4>(context, a, b, nodes, of, values);
-  if (mean <= 8) return Launch<kInner, 8>(context, a, b, nodes, of, values);
-  if (mean <= 16) return Launch<kInner, 16>(context, a, b, nodes, of, values);
+  const auto fits = [&](int lanes) { return mean <= lanes && 32 / lanes * of.bytes <= kMostBytes; };
+  if (fits(8)) return Launch<kInner, 8>(context, a, b, nodes, of, values);
+  if (fits(16)) return Launch<kInner, 16>(context, a, b, nodes, of, values);
   Launch<kInner, 32>(context, a, b, nodes, of, values);
 }
 
