@@ -392,6 +392,7 @@ class Builder {
     if (!hierarchy.ok()) return hierarchy.status();
     return AmgResult{.hierarchy = *std::move(hierarchy),
                      .plan = std::move(made_),
+                     .there = nullptr,
                      .quality = std::move(quality_)};
   }
 

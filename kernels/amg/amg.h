@@ -187,9 +187,17 @@ struct AmgPlan;  // amg_plan.h
 // Bytes of all that it holds; patterns that hierarchies share with it count there, too.
 int64_t HostBytes(const AmgPlan& plan);
 
+// The same on the device that has made it (amg_cuda.h). Immutable; thread-safe.
+class AmgPlanThere {
+ public:
+  virtual ~AmgPlanThere() = default;
+  virtual int64_t device_bytes() const = 0;
+};
+
 struct AmgResult {
   std::shared_ptr<const AmgHierarchy> hierarchy;
-  std::shared_ptr<const AmgPlan> plan;
+  std::shared_ptr<const AmgPlan> plan;        // of a build by the host
+  std::shared_ptr<const AmgPlanThere> there;  // of one by a device
   AmgQuality quality;
 };
 

@@ -2,6 +2,7 @@
 // by kernels/engine/cuda_library.h.
 //
 //   auto built = BuildAmgOnCuda(device, a, {}, options, context);    // nothing: the host's
+//   auto again = RebuildAmgOnCuda(device, built->there, a2, {}, context);  // nothing: build anew
 //   BuildAmg auto m_there = PlaceAmgOnCuda(device, *built->hierarchy, context, a_there->get());
 //   auto result = SolveCuda(**a_there, m_there->get(), a, b, {}, options, context);
 #pragma once
@@ -26,16 +27,31 @@ struct AmgCudaTimings {
 };
 
 // As BuildAmg, with the host's levels, bit for bit, but that the hierarchy stays on the device
-// until the host asks for it (AmgHierarchy::OnHost), and that there is no plan. The spectral bound
+// until the host asks for it (AmgHierarchy::OnHost), and so does the plan; a plan of more than
+// MostPlanBytes (set_up_rules.h) is not kept. The spectral bound
 // that P is smoothed by is rounded up to a multiple of 1/64: other bits where the power steps come
-// within rounding of one. Whether A is symmetric is looked at. Nothing where the set-up is the
-// host's: MaySetUpOnDevice (amg_estimate.h) does not hold, A's diagonal has a zero or both signs,
-// or kAuto is another smoother. Reports progress in levels; stops between kernels. Errors besides
-// those of BuildAmg: those of CudaDevice::Failed. `timings`: null: not wanted.
+// within rounding of one. G of FSAI and aFSAI is that of FSAI there (fsai_cuda.h): the host's to
+// rounding, which ties in the growth may hang on. Whether A is symmetric is looked at. Nothing
+// where the set-up is the host's: MaySetUpOnDevice (amg_estimate.h) does not hold, A's diagonal has
+// a zero or both signs, kAuto is another smoother, or G has rows too long for the device. Reports
+// progress in levels; stops between kernels. Errors besides those of BuildAmg: those of
+// CudaDevice::Failed. `timings`: null: not wanted.
 Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
                                                 const CscView& a, const NearNullInput& near_null,
                                                 const AmgOptions& options, const Context& context,
                                                 AmgCudaTimings* timings = nullptr);
+
+// As RebuildAmg, by a plan that this device has made, with the bits of the host's RebuildAmg by the
+// host's plan of the same matrix. Nothing, and then all is to be built anew, where A is symmetric
+// and that of the plan was not, or the other way round, where the diagonal has a zero, or, of a
+// symmetric A, both signs, and where the near-null vector has zeros elsewhere. Errors besides those
+// of BuildAmgOnCuda: INVALID_ARGUMENT/PLAN_MISMATCH where A has another pattern, or the plan is
+// another device's.
+Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
+                                                  const std::shared_ptr<const AmgPlanThere>& plan,
+                                                  const CscView& a, const NearNullInput& near_null,
+                                                  const Context& context,
+                                                  AmgCudaTimings* timings = nullptr);
 
 // Lays a hierarchy out for cycles, in its precision, beside A (CudaOperator): from where it lies,
 // or after an upload of the host's, where this device has not made it. A cycle there adds in fp64

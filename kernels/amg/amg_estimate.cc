@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "kernels/amg/scaling.h"
+#include "kernels/amg/set_up_rules.h"
 
 namespace spaid::kernels {
 namespace {
@@ -22,8 +23,10 @@ constexpr double kFlops = 20;  // an entry of A, about: A P, R A P and P of all 
 
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options) {
   const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>(a.nnz());
-  const double block = options.block_size > 0 ? options.block_size : DetectBlockSize(a);
-  const double vectors = near_null > 0 ? near_null : block;
+  AmgCounts counts;
+  counts.block = options.block_size > 0 ? options.block_size : DetectBlockSize(a);
+  counts.vectors = near_null > 0 ? near_null : counts.block;
+  const double block = counts.block, vectors = counts.vectors;
   const double wider = std::max(1.0, vectors / block);
   const double all = options.max_operator_complexity * nnz;  // entries of A_l
   const double rows = kMostAllRows * n;
@@ -41,7 +44,6 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
       smoother = 2 * (all + rows);
   }
   const double coarse = static_cast<double>(options.max_coarse_size * options.max_coarse_size);
-  AmgCounts counts;
   counts.nnz = static_cast<int64_t>(all + 2 * p + smoother + coarse);
   // Matrices of all levels in fp64 with their pointers, kept patterns, A P, and what a level takes
   // meanwhile: couplings, A_F and mirrors; vectors of cycle and set-up; the dense inverse.
@@ -53,35 +55,123 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
   return counts;
 }
 
-bool MaySetUpOnDevice(const PatternView& a, const NearNullInput& near_null,
-                      const AmgOptions& options) {
-  if (options.coarsening == Coarsening::kClassical || near_null.dimension > 0 ||
-      near_null.count > 1) {
-    return false;
+bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOptions& options) {
+  if (options.coarsening == Coarsening::kClassical) return false;
+  const int block = options.block_size > 0 ? options.block_size : near_null.dimension;
+  if (block > 0 && n % block != 0) return false;
+  return options.smoother != SmootherKind::kStaticSpai;
+}
+
+namespace {
+
+// Bytes of a set-up of nodes of one unknown on a device, level by level. Each aggregate has two
+// nodes or more, so that rows are halved at least, and P has no more entries than A less its rows,
+// since a row of A has two of the aggregate that it is in. A level has at most max_growth of the
+// entries of the one above where P is smoothed, else at most as many, and all together at most
+// max_operator_complexity of A's.
+class DeviceBound {
+ public:
+  DeviceBound(int64_t n, int64_t nnz, const AmgOptions& options, bool waves)
+      : options_(options), nnz_(static_cast<double>(nnz)) {
+    const auto rows = static_cast<double>(n);
+    const double coarse = static_cast<double>(options.max_coarse_size * options.max_coarse_size);
+    constexpr double kFixed = 4 << 20;
+    between_ =
+        waves ? kLeastBetween * nnz_ : static_cast<double>(kEntryBytes * MostProductEntries(nnz));
+    const double scaling = 44 * nnz_ + 64 * rows;  // Aᵀ, and the scratch of its sort
+    bytes_ = kFixed + 16 * coarse + static_cast<double>(MostPlanBytes(n, nnz)) +
+             std::max(scaling, From(rows, nnz_, (options.max_operator_complexity - 1) * nnz_, 0));
   }
+  int64_t bytes() const { return static_cast<int64_t>(bytes_); }
+
+ private:
+  static constexpr double kLeastBetween = 6;  // bytes an entry of A, of a wave
+
+  static double EntriesOfP(double n, double nnz) { return std::min(kMostInRow * n, nnz); }
+
+  // What a level takes while it is made: A and Aᵀ with couplings and the strong graph of both, or
+  // with P of both and their filtered matrices, or A, P, R, A P and A_c.
+  double Meanwhile(double n, double nnz, double coarse) const {
+    const double p = EntriesOfP(n, nnz);
+    const double smoothing = std::max(76 * nnz, 64 * nnz + 24 * p);
+    const double products = 32 * nnz + 36 * p + between_ + 12 * coarse;
+    return 96 * n + std::max(smoothing, products);
+  }
+
+  // Of a level and those below it, which have `left` entries together at most.
+  double From(double n, double nnz, double left, int level) const {
+    const double grown = std::min(options_.max_growth * nnz, left);
+    const double made = Meanwhile(n, nnz, std::min(std::max(grown, nnz), left));
+    if (level + 1 >= options_.max_levels || left <= 0 ||
+        n <= static_cast<double>(options_.max_coarse_size)) {
+      return made;
+    }
+    const double a = kEntry * nnz + 56 * n;
+    const double below = n / 2;
+    const double smoothed =
+        a + 2 * kEntry * EntriesOfP(n, nnz) + From(below, grown, left - grown, level + 1);
+    const double same = std::min(nnz, left);
+    const double plain = a + 2 * kEntry * n + From(below, same, left - same, level + 1);
+    return std::max({made, smoothed, plain});
+  }
+
+  const AmgOptions& options_;
+  const double nnz_;
+  double between_ = 0, bytes_ = 0;
+};
+
+// Entries of G on all levels.
+double EntriesOfG(double rows, double all, const AmgOptions& options) {
   switch (options.smoother) {
     case SmootherKind::kAuto:
-    case SmootherKind::kL1Jacobi:
-    case SmootherKind::kJacobi:
-    case SmootherKind::kChebyshev:
-      return (options.block_size > 0 ? options.block_size : DetectBlockSize(a)) == 1;
+    case SmootherKind::kAfsai:
+      return rows * (1 + options.k_max * options.per_step);
+    case SmootherKind::kFsai:
+      return all / 2 + rows;
     default:
-      return false;
+      return 0;
   }
 }
 
-int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options) {
-  const double all = options.max_operator_complexity * static_cast<double>(nnz);
-  const double rows = kMostAllRows * static_cast<double>(n);
-  const double p = std::min(kMostInRow * rows, all + rows);
-  // Stays: entries of A, P and R; pointers, diagonals, scales and near-null vectors. Beside
+// Of nodes of several unknowns, or several vectors.
+int64_t BlockDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
+                         const AmgOptions& options) {
+  const double unknowns = static_cast<double>(n), entries = static_cast<double>(nnz);
+  const double wider = std::max(1.0, static_cast<double>(vectors) / block);
+  const double all = options.max_operator_complexity * entries;
+  // A coarse node has an unknown for each vector.
+  const double rows = unknowns * (1 + (kMostAllRows - 1) * wider);
+  const double p = std::min(kMostInRow * vectors * rows, all * wider + rows);
+  const double g = EntriesOfG(rows, all, options);
+  // Stays: entries of A, P, R, G and Gᵀ; pointers, diagonals, scales and near-null vectors. Beside
   // them, of the level at hand: A as it comes and its transpose, couplings and the strong graph of
-  // both, the filtered matrix, A P, and the scratch of sorts.
-  const double stays = kEntry * (all + 2 * p) + 8 * 8 * rows;
-  const double meanwhile = kEntry * static_cast<double>(nnz) * (2 + 4 + 1 + kProductEntries + 2);
-  const double vectors = 160 * static_cast<double>(n);
+  // both, the filtered matrix, A P, and the scratch of sorts; after these G, as it is made.
+  const double stays = kEntry * (all + 2 * p + 2 * g) + 8 * (7 + vectors) * rows;
+  const double meanwhile = kEntry * entries * (2 + 4 + 1 + kProductEntries * wider + 2);
+  const double of_vectors = (144 + 24 * vectors) * unknowns * wider;
   constexpr double kFixed = 16 << 20;
-  return static_cast<int64_t>(stays + meanwhile + vectors + kFixed);
+  return static_cast<int64_t>(stays + meanwhile + of_vectors + kFixed);
+}
+
+int64_t DeviceBytes(int64_t n, int64_t nnz, int block, int vectors, const AmgOptions& options,
+                    bool waves) {
+  if (block > 1 || vectors > 1) return BlockDeviceBytes(n, nnz, block, vectors, options);
+  const double rows = 2 * static_cast<double>(n);
+  const double all = options.max_operator_complexity * static_cast<double>(nnz);
+  // G, Gᵀ, and one of them as it is made.
+  const double factors = 3 * kEntry * EntriesOfG(rows, all, options);
+  return DeviceBound(n, nnz, options, waves).bytes() + static_cast<int64_t>(factors);
+}
+
+}  // namespace
+
+int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
+                         const AmgOptions& options) {
+  return DeviceBytes(n, nnz, block, vectors, options, /*waves=*/false);
+}
+int64_t LeastSetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
+                              const AmgOptions& options) {
+  return DeviceBytes(n, nnz, block, vectors, options, /*waves=*/true);
 }
 
 }  // namespace spaid::kernels

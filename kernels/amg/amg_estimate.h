@@ -10,8 +10,9 @@
 namespace spaid::kernels {
 
 struct AmgCounts {
-  int64_t host_bytes = 0;  // at the peak of a build, hierarchy and plan included
-  int64_t nnz = 0;         // AmgHierarchy::nnz()
+  int64_t host_bytes = 0;      // at the peak of a build, hierarchy and plan included
+  int64_t nnz = 0;             // AmgHierarchy::nnz()
+  int block = 1, vectors = 1;  // unknowns of a node, near-null vectors
   BuildWork work;
 };
 
@@ -21,12 +22,17 @@ struct AmgCounts {
 // each unknown of a node. `work` is what is usual, no bound. O(nnz). Thread-safe.
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options);
 
-// Returns whether a device may set that up (amg_cuda.h): one unknown a node, aggregates, a smoother
-// by a diagonal (kAuto: it may come to one), at most one near-null vector. O(nnz). Thread-safe.
-bool MaySetUpOnDevice(const PatternView& a, const NearNullInput& near_null,
-                      const AmgOptions& options);
+// Returns whether a device may set that up (amg_cuda.h): by aggregates, with a smoother by a
+// diagonal, FSAI or aFSAI (kAuto: it may come to one of these), of nodes whose size divides n.
+// Thread-safe.
+bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOptions& options);
 
-// Returns the bytes on a device at once, at most, of such a set-up, with what it leaves there.
-int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, const AmgOptions& options);
+// Returns the bytes on a device at once, at most, of such a set-up, or one of other values by its
+// plan, with what it leaves there; the second, of one whose products are made in waves, which a
+// device with less room than the first has. `block`, `vectors`: EstimateAmg's. About three times
+// what is taken of nodes of one unknown.
+int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors, const AmgOptions& options);
+int64_t LeastSetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
+                              const AmgOptions& options);
 
 }  // namespace spaid::kernels

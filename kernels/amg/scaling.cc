@@ -121,8 +121,6 @@ int64_t FirstNotFinite(std::span<const double> values) {
   return at == values.end() ? -1 : at - values.begin();
 }
 
-}  // namespace
-
 Status CheckNearNull(int64_t n, const NearNullInput& input) {
   if (input.count < 1 || input.count > kMostNearNull ||
       static_cast<int64_t>(input.vectors.size()) != n * input.count) {
@@ -161,8 +159,6 @@ Status CheckNearNull(int64_t n, const NearNullInput& input) {
   }
   return {};
 }
-
-namespace {
 
 // Translations and rotations; n = nodes * dimension.
 Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block) {
@@ -281,22 +277,23 @@ Result<UnitScaled> ScaleToUnitDiagonal(const CscView& a, bool symmetric, KeptRow
   });
 }
 
+Result<NearNull> GivenNearNull(int64_t n, const NearNullInput& input, int block) {
+  if (!input.coordinates.empty() && input.vectors.empty()) return RigidBodyModes(n, input, block);
+  NearNull given{.n = n, .count = 1, .values = {}};
+  if (input.vectors.empty()) return given;
+  if (Status status = CheckNearNull(n, input); !status.ok()) return status;
+  given.count = input.count;
+  given.values.assign(input.vectors.begin(), input.vectors.end());
+  return given;
+}
+
 Result<NearNull> MakeNearNull(const UnitScaled& a, const NearNullInput& input, int block,
                               const Context& context, double* rayleigh) {
   return GuardMemory("the near-null space", [&]() -> Result<NearNull> {
     const int64_t n = a.rows.n();
-    NearNull made;
-    if (!input.vectors.empty()) {
-      if (Status status = CheckNearNull(n, input); !status.ok()) return status;
-      made = {.n = n, .count = input.count, .values = {}};
-      made.values.assign(input.vectors.begin(), input.vectors.end());
-    } else if (!input.coordinates.empty()) {
-      auto modes = RigidBodyModes(n, input, block);
-      if (!modes.ok()) return modes.status();
-      made = *std::move(modes);
-    } else {
-      made = UnitVectors(n, block);
-    }
+    auto given = GivenNearNull(n, input, block);
+    if (!given.ok()) return given.status();
+    NearNull made = given->ones() ? UnitVectors(n, block) : *std::move(given);
     Unscale(a, context, made);
     *rayleigh = 0;
     for (int k = 0; k < made.count; ++k) {

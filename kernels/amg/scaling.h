@@ -60,8 +60,9 @@ inline constexpr int kMostNearNull = 8;
 // The share of D^(1/2) 1's Rayleigh quotient that that of 1 is under where 1 is taken.
 inline constexpr double kMuchLessRayleigh = 0.1;
 
-// Checks vectors that are given, as MakeNearNull does.
-Status CheckNearNull(int64_t n, const NearNullInput& input);
+// Returns the near-null vectors of A as it comes that the caller has: those given, or the rigid
+// body modes of the coordinates; with neither no values. Errors: those of MakeNearNull.
+Result<NearNull> GivenNearNull(int64_t n, const NearNullInput& input, int block);
 
 // Near-null vectors of Â: the given ones, or the rigid body modes of the coordinates (centred, over
 // the largest distance), or a unit vector for each unknown of a node, each times S⁻¹. With one

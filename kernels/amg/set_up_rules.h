@@ -45,6 +45,15 @@ inline int64_t MostEntries(const AmgOptions& options, int64_t nnz_of_first, int6
          all;
 }
 
+// On a device, so that a bound on memory holds. Returns the entries of A P, of any level, that are
+// made at once, at most, by those of the first A, and that a plan keeps of a level, by those of its
+// A; more are made in waves. Levels come to 0.5 to 1.3, a P that is given up for its growth to 6.
+inline int64_t MostProductEntries(int64_t nnz) { return nnz + nnz / 2; }
+inline constexpr int64_t kEntryBytes = 12;  // an index and a value
+// Returns the bytes of a plan there; a larger one is not kept. Grids come to half of it, and to
+// nine tenths where A is not symmetric.
+inline int64_t MostPlanBytes(int64_t n, int64_t nnz) { return 56 * nnz + 128 * n; }
+
 // FAILED_PRECONDITION/NO_COARSE_LEVEL of a matrix of n rows that is too large to invert.
 // `too_large`: there was one, of more than max_operator_complexity.
 Status NoCoarseLevel(int64_t n, int64_t nnz, bool too_large);

@@ -19,7 +19,7 @@ namespace {
 constexpr double kJacobiUpTo = 3;    // β
 constexpr double kCoarseTau = 0.95;  // keep_tau
 constexpr int kPowerSteps = 12;
-constexpr double kAboveFound = 1.05, kGrain = 64;
+constexpr double kGrain = 64;
 
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
@@ -69,7 +69,7 @@ double FactoredRho(const CscView& a, const CscView& g, const CscView& gt, const 
     g_op.Apply(z, x, threads);
     norm = std::sqrt(krylov::BlockDot(x.data(), x.data(), 0, a.n_cols));
   }
-  return std::ceil(kAboveFound * norm * kGrain) / kGrain;
+  return std::ceil(kAboveFactored * norm * kGrain) / kGrain;
 }
 
 Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive, KeptSmoother& kept,

@@ -1,13 +1,15 @@
 // Multigrid on the first CUDA device, a line of CSV for each problem on standard output: solves
 // with a hierarchy that the CPU has built, and with one that the device has, whose time is from A
-// there to the levels there; and the parts of which that set-up is made.
+// there to the levels there, once more for the same values on its aggregates; and the parts of
+// which that set-up is made.
 //
 //   spaid_amg_cuda_times [only=NAME] [setup=1] [rounds=5] [OPTION=NUMBER...]
 //
-// On the problems of the tables of GPUs. b = A x with a seeded random x in [-1, 1], x0 = 0,
-// relative residual 1e-7, CG where A is symmetric, else BiCGSTAB. Milliseconds are medians of so
-// many rounds. Options are those of AmgOptions, choices by their numbers. `setup`: the parts, too,
-// with whether the product has the host's bits.
+// On the problems of the tables of GPUs, of which motions40 and motions60 are elast40 and elast60
+// by the motions of a body. b = A x with a seeded random x in [-1, 1], x0 = 0, relative residual
+// 1e-7, CG where A is symmetric, else BiCGSTAB. Milliseconds are medians of so many rounds. Options
+// are those of AmgOptions, choices by their numbers. `setup`: the parts, too, with whether the
+// product has the host's bits.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -22,6 +24,7 @@
 
 #include "kernels/amg/amg.h"
 #include "kernels/amg/amg_cuda.h"
+#include "kernels/amg/amg_estimate.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/base/device.h"
@@ -45,6 +48,19 @@ double Median(std::vector<double> of) {
   return of[of.size() / 2];
 }
 
+// Coordinates of the nodes of Elasticity(m), by columns: one face is held.
+std::vector<double> NodesOfElasticity(int m) {
+  std::vector<double> nodes;
+  for (int k = 0; k < 3; ++k) {
+    for (int z = 0; z < m; ++z) {
+      for (int y = 0; y < m; ++y) {
+        for (int x = 1; x < m; ++x) nodes.push_back(k == 0 ? x : k == 1 ? y : z);
+      }
+    }
+  }
+  return nodes;
+}
+
 // The median of products, or cycles, each alone.
 double ProductMs(const CudaOperator& op) {
   constexpr int kProducts = 100;
@@ -59,12 +75,13 @@ double ProductMs(const CudaOperator& op) {
 
 Context OnAllCores() { return {.stop = {}, .progress = nullptr, .threads = 0}; }
 
+// `near`: none where constants are the near-null vectors.
 void Solves(const Device& device, const std::string& name, const CscMatrix& a,
-            const AmgOptions& options, int rounds) {
+            const NearNullInput& near, const AmgOptions& options, int rounds) {
   const Context context = OnAllCores();
   const bool symmetric = Must(IsExactlySymmetric(a, {}));
   const auto building = Clock::now();
-  const AmgResult built = Must(BuildAmg(a, symmetric, {}, options, context));
+  const AmgResult built = Must(BuildAmg(a, symmetric, near, options, context));
   const double build_ms = MsSince(building);
   const CsrOperator op = CsrOperator::FromColumns(a);
   std::mt19937_64 random(12345);
@@ -94,11 +111,11 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
   const double cycle_ms = ProductMs(*m);
   m = nullptr;
   // The same with the set-up there, A there.
-  std::vector<double> set_up, place_there, both;
-  double set_up_mb = 0, iterations_there = 0;
+  std::vector<double> set_up, set_up_again, place_there, both;
+  double set_up_mb = 0, kept_mb = 0, iterations_there = 0;
   for (int round = 0; round < rounds; ++round) {
     AmgCudaTimings timings;
-    const auto there = Must(BuildAmgOnCuda(device, a, {}, options, context, &timings));
+    const auto there = Must(BuildAmgOnCuda(device, a, near, options, context, &timings));
     if (!there) break;
     const auto placing = Clock::now();
     m = Must(PlaceAmgOnCuda(device, *there->hierarchy, context, a_there.get()));
@@ -110,13 +127,25 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
     both.push_back(timings.device_ms + place_there.back() + solving.iterate_ms);
     set_up_mb = 1e-6 * static_cast<double>(timings.device_bytes);
     m = nullptr;
+    if (there->there == nullptr) continue;
+    kept_mb = 1e-6 * static_cast<double>(there->there->device_bytes());
+    AmgCudaTimings again;
+    if (!Must(RebuildAmgOnCuda(device, there->there, a, {}, context, &again))) {
+      Die("the same values are to be built anew");
+    }
+    set_up_again.push_back(again.device_ms);
   }
+  const AmgCounts counts = EstimateAmg(a,
+                                       near.dimension == 3   ? 6
+                                       : near.dimension == 2 ? 3
+                                                             : near.count,
+                                       options);
   const auto median_or_none = [](const std::vector<double>& of) {
     return of.empty() ? std::string("-") : std::to_string(Median(of));
   };
   std::printf(
       "%s,%lld,%lld,%s,%d,%.2f,%d,%d,%s,%.1f,%.1f,%.2f,%.4f,%.4f,%.4f,%.1f,%s,%s,%s,%.0f,"
-      "%.1f\n",
+      "%.1f,%s,%.1f,%.1f\n",
       name.c_str(), static_cast<long long>(a.n_cols), static_cast<long long>(a.nnz()),
       Name(built.quality.smoother).data(), static_cast<int>(built.quality.levels.size()),
       built.quality.operator_complexity, static_cast<int>(here.iterations),
@@ -125,7 +154,9 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
       ms / static_cast<double>(std::max<int64_t>(1, solved.iterations)), cycle_ms,
       ProductMs(*a_there), device_mb, median_or_none(set_up).c_str(),
       median_or_none(place_there).c_str(), median_or_none(both).c_str(), iterations_there,
-      set_up_mb);
+      set_up_mb, median_or_none(set_up_again).c_str(), kept_mb,
+      1e-6 * static_cast<double>(
+                 SetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, options)));
   std::fflush(stdout);
 }
 
@@ -212,16 +243,18 @@ int Main(int argc, char** argv) {
   const Device device = Must(cuda::OpenDevice(found.devices[0], 0));
   std::printf("# %s; a barrier of the grid %.2f us\n", found.devices[0].name.c_str(),
               Must(TimeGridBarrier(*device)));
-  std::printf(setup ? "case,part,products,entries,ms,values alone ms,products a ns,host's bits\n"
-                    : "case,n,nnz,smoother,levels,operator complexity,iterations on the CPU,"
-                      "iterations,converged,build ms on the CPU,place ms,iterate ms,an iteration "
-                      "ms,a cycle ms,a product with A ms,device MB,set-up on device ms,place from "
-                      "there ms,set-up and place and iterate ms,iterations by it,set-up MB\n");
+  std::printf(
+      setup ? "case,part,products,entries,ms,values alone ms,products a ns,host's bits\n"
+            : "case,n,nnz,smoother,levels,operator complexity,iterations on the CPU,"
+              "iterations,converged,build ms on the CPU,place ms,iterate ms,an iteration "
+              "ms,a cycle ms,a product with A ms,device MB,set-up on device ms,place from "
+              "there ms,set-up and place and iterate ms,iterations by it,set-up MB,set-up again "
+              "ms,MB kept for that,MB bound\n");
   constexpr double kSixth = 0.5235987755982988;
-  const auto measure = [&](const char* name, const auto& make) {
+  const auto measure = [&](const char* name, const auto& make, const NearNullInput& near = {}) {
     if (!std::string_view(name).starts_with(only)) return;
     const CscMatrix a = make();
-    setup ? Setup(device, name, a, options) : Solves(device, name, a, options, rounds);
+    setup ? Setup(device, name, a, options) : Solves(device, name, a, near, options, rounds);
   };
   measure("poisson128", [] { return ConvectionDiffusion(128, 0); });
   measure("aniso1640", [] { return Symmetrized(Anisotropic(1640, 1e-3, kSixth)); });
@@ -229,6 +262,13 @@ int Main(int argc, char** argv) {
   measure("circuit300k", [] { return Transpose(CscView(Circuit(300000, 12, 700))); });
   measure("elast40", [] { return Symmetrized(Elasticity(40)); });
   measure("elast60", [] { return Symmetrized(Elasticity(60)); });
+  if (setup) return 0;
+  // By the motions of a body, six coarse unknowns a node.
+  for (const int m : {40, 60}) {
+    const std::vector<double> nodes = NodesOfElasticity(m);
+    measure(m == 40 ? "motions40" : "motions60", [&] { return Symmetrized(Elasticity(m)); },
+            {.vectors = {}, .count = 0, .coordinates = nodes, .dimension = 3});
+  }
   return 0;
 }
 

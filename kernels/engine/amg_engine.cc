@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,12 +26,11 @@ constexpr double kPoorRayleigh = kMostRayleighForAmg, kManyEntries = 2, kPoorDia
 
 constexpr GpuBuilds kOnGpu = {
     .worth_ms = 10,
-    .waves = "",
-    .too_large = "",
+    .waves = "products that find no room are made in waves, which takes a little longer",
+    .too_large = ", even with its products made in waves",
     .cure = "use fewer levels' entries (max_operator_complexity)",
     .host_alone =
-        "multigrid with nodes of several unknowns, classical coarsening, several near-null vectors "
-        "or a smoother that is no diagonal is set up by the host"};
+        "multigrid with classical coarsening or static SPAI as its smoother is set up by the host"};
 
 std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options, bool given) {
   std::vector<std::string> out;
@@ -78,6 +78,12 @@ std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options
   return out;
 }
 
+// Near-null vectors that are given, or made of coordinates.
+int VectorsOf(const NearNullInput& near) {
+  const int motions = near.dimension == 3 ? 6 : near.dimension == 2 ? 3 : 0;
+  return std::max(near.count, motions);
+}
+
 class PlanOfAmg final : public EnginePlan {
  public:
   PlanOfAmg(PlanFor of, const AmgOptions& options) : EnginePlan(std::move(of)), options_(options) {}
@@ -85,8 +91,9 @@ class PlanOfAmg final : public EnginePlan {
   int64_t host_bytes() const override {
     return static_cast<int64_t>(sizeof(PlanOfAmg)) + (found_ != nullptr ? HostBytes(*found_) : 0);
   }
+  int64_t device_bytes() const override { return there_ != nullptr ? there_->device_bytes() : 0; }
   // Without aggregates there is nothing that would.
-  bool serves_new_values() const override { return found_ != nullptr; }
+  bool serves_new_values() const override { return found_ != nullptr || there_ != nullptr; }
 
  private:
   PlanOfAmg(const PlanOfAmg&) = default;
@@ -95,13 +102,13 @@ class PlanOfAmg final : public EnginePlan {
                      DeviceTimings* timings) const override {
     const NearNullInput near =
         spec.near_null != nullptr ? spec.near_null->input() : NearNullInput();
-    if (gpus().size() == 1 && found_ == nullptr && MaySetUpOnDevice(a, near, options_)) {
-      AmgCudaTimings there;
-      auto built = Cuda().build_amg(gpus().front(), a, near, options_, context, &there);
-      timings->host_to_device_ms += there.host_to_device_ms;
-      timings->device_bytes = std::max(timings->device_bytes, there.device_bytes);
-      if (!built.ok()) return built.status();
-      if (*built) return MadeOf(spec, a, **std::move(built), /*again=*/false);
+    if (gpus().size() == 1 && found_ == nullptr) {
+      AmgCudaTimings taken;
+      auto there = MakeThere(spec, a, near, context, &taken);
+      timings->host_to_device_ms += taken.host_to_device_ms;
+      timings->device_bytes = std::max(timings->device_bytes, taken.device_bytes);
+      if (!there.ok()) return there.status();
+      if (*there) return **std::move(there);
     }
     // Aggregates of one kind serve no other one: of new values that are symmetric no more, all is
     // made anew.
@@ -115,10 +122,45 @@ class PlanOfAmg final : public EnginePlan {
     if (!again) {
       std::shared_ptr<PlanOfAmg> grown(new PlanOfAmg(*this));
       grown->found_ = std::move(plan);
+      grown->there_ = nullptr;
       grown->symmetric_ = symmetric;
       made.grown = std::move(grown);
     }
     return Result<Made>(std::move(made));
+  }
+
+  // Whether the GPU has room for a set-up; nobody counts unknowns of nodes where it has plenty.
+  bool HasRoom(const CscView& a, const NearNullInput& near) const {
+    const int64_t limit = gpus().front()->memory_limit();
+    if (SetUpDeviceBytes(a.n_cols, a.nnz(), 1, kMostNearNull, options_) <= limit) return true;
+    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), options_);
+    return LeastSetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, options_) <=
+           limit;
+  }
+
+  // By the GPU; nothing where that is the host's.
+  Result<std::optional<Made>> MakeThere(const PreconditionerSpec& spec, const CscView& a,
+                                        const NearNullInput& near, const Context& context,
+                                        AmgCudaTimings* timings) const {
+    if (there_ != nullptr) {
+      auto again = Cuda().rebuild_amg(gpus().front(), there_, a, near, context, timings);
+      if (!again.ok()) return again.status();
+      if (*again) return std::optional(MadeOf(spec, a, **std::move(again), /*again=*/true));
+    }
+    if (!MaySetUpOnDevice(a.n_cols, near, options_) || !HasRoom(a, near)) {
+      return std::optional<Made>();
+    }
+    auto built = Cuda().build_amg(gpus().front(), a, near, options_, context, timings);
+    if (!built.ok()) return built.status();
+    if (!*built) return std::optional<Made>();
+    std::shared_ptr<const AmgPlanThere> plan = (*built)->there;
+    Made made = MadeOf(spec, a, **std::move(built), /*again=*/false);
+    if (plan != nullptr) {
+      std::shared_ptr<PlanOfAmg> grown(new PlanOfAmg(*this));
+      grown->there_ = std::move(plan);
+      made.grown = std::move(grown);
+    }
+    return std::optional(std::move(made));
   }
 
   Made MadeOf(const PreconditionerSpec& spec, const CscView& a, AmgResult built, bool again) const {
@@ -134,7 +176,9 @@ class PlanOfAmg final : public EnginePlan {
   }
 
   AmgOptions options_;
-  std::shared_ptr<const AmgPlan> found_;  // null: a build finds aggregates
+  // Neither: a build finds aggregates.
+  std::shared_ptr<const AmgPlan> found_;
+  std::shared_ptr<const AmgPlanThere> there_;
   bool symmetric_ = false;
 };
 
@@ -149,8 +193,8 @@ class Amg final : public PreconditionerEngine {
              .takes_near_null = true,
              .grows_pattern = true,
              .on_gpu = &kOnGpu,
-             .rates = {.cpu = {.fixed = 1e5, .row = 800, .nnz_a = 75, .serial = 0.1},
-                       .gpu = {.fixed = 5e6, .nnz_a = 2}}}) {}
+             .rates = {.cpu = {.fixed = 1e5, .row = 560, .nnz_a = 53, .serial = 0.3},
+                       .gpu = {.fixed = 1e7, .nnz_a = 0.4}}}) {}
 
   Status Check(const PreconditionerSpec& spec) const override { return CheckAmgOptions(spec.amg); }
 
@@ -170,15 +214,16 @@ class Amg final : public PreconditionerEngine {
                                  const PatternView*, const Context& context) const override {
     const NearNullInput near =
         spec.near_null != nullptr ? spec.near_null->input() : NearNullInput();
-    const int motions = near.dimension == 3 ? 6 : near.dimension == 2 ? 3 : 0;
-    const AmgCounts counts = EstimateAmg(a, std::max(near.count, motions), spec.amg);
+    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), spec.amg);
     BuildEstimate e;
     e.nnz_m = counts.nnz;
     e.download_bytes = CscBytes(a.n_cols, counts.nnz);
     e.host_bytes = counts.host_bytes + static_cast<int64_t>(2 * sizeof(PlanOfAmg)) +
                    static_cast<int64_t>(sizeof(HostPreconditioner));
-    if (MaySetUpOnDevice(a, near, spec.amg)) {
-      e.device_bytes = e.device_bytes_min = SetUpDeviceBytes(a.n_cols, a.nnz(), spec.amg);
+    if (MaySetUpOnDevice(a.n_cols, near, spec.amg)) {
+      e.device_bytes = SetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, spec.amg);
+      e.device_bytes_min =
+          LeastSetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, spec.amg);
     }
     PredictBuild(traits().rates, counts.work, ResolveThreads(context.threads), &e);
     if (e.device_bytes == 0) e.predicted_device_ms = 0;

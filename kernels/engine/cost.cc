@@ -38,6 +38,9 @@ constexpr double kBytesPerUs = 3e6, kValueBytes = 8, kBlockShare = 1.0 / 3;
 constexpr DeviceIteration kCgDiagonal{9.5, 11.3}, kCgFactored{20, 18.6};
 constexpr DeviceIteration kBicgstabDiagonal{20, 34}, kBicgstabExplicit{25, 30};
 constexpr DeviceIteration kGmres{40, 58};
+// A cycle of multigrid: the launches of its levels, and each entry in fp32, most of them twice
+// (docs/decisions/multigrid.md: 0.7 to 1.1 of what was measured, half on a circuit's hubs).
+constexpr double kCycleUs = 100, kCycleBytes = 14;
 // Where A takes so little by rows, and M is a diagonal, all of it lives on the chip, for one
 // right-hand side at a time: microseconds, and of an entry and an unknown.
 constexpr double kOnChipBytes = 24e6;
@@ -60,21 +63,28 @@ DeviceIteration DeviceIterationOf(Method method, bool diagonal) {
 bool IsBicgstab(Method method) { return !ForSymmetric(method) && method != Method::kGmres; }
 
 double DeviceIterationMs(const SolveWork& work) {
-  const bool diagonal = work.nnz_m == 0, bicgstab = IsBicgstab(work.method);
+  const bool diagonal = work.nnz_m == 0 || work.parts, bicgstab = IsBicgstab(work.method);
   const double n_rhs = static_cast<double>(work.n_rhs), n = work.n, nnz = work.nnz_a;
-  if (diagonal && work.method != Method::kGmres && 12 * nnz + 8 * n <= kOnChipBytes) {
+  if (diagonal && !work.parts && work.method != Method::kGmres &&
+      12 * nnz + 8 * n <= kOnChipBytes) {
     const double us = bicgstab
                           ? kBicgstabChipUs + kBicgstabChipEntryUs * nnz + kBicgstabChipRowUs * n
                           : kCgChipUs + kCgChipEntryUs * nnz;
     return 1e-3 * n_rhs * us;
   }
   const DeviceIteration each = DeviceIterationOf(work.method, diagonal);
-  const double values = (bicgstab ? 2 : 1) * kValueBytes * (nnz + work.nnz_m);
+  const int products = bicgstab ? 2 : 1;
+  const double cycles_us =
+      work.parts ? products * (kCycleUs + kCycleBytes * work.nnz_m / kBytesPerUs) : 0;
+  const double values = products * kValueBytes * (nnz + (work.parts ? 0 : work.nnz_m));
   const auto block_us = [&](double rhs) {
     return each.launches_us * (1 + kBlockShare * (rhs - 1)) +
            (values + 8 * each.passes * n * rhs) / kBytesPerUs;
   };
-  if (work.method == Method::kGmres) return 1e-3 * n_rhs * block_us(1);
+  // One right-hand side after the other.
+  if (work.method == Method::kGmres || work.parts) {
+    return 1e-3 * n_rhs * (block_us(1) + cycles_us);
+  }
   // Blocks of four, two and one.
   return 1e-3 * (static_cast<double>(work.n_rhs / 4) * block_us(4) +
                  static_cast<double>(work.n_rhs % 4 / 2) * block_us(2) +

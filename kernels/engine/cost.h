@@ -26,7 +26,8 @@ struct SolveWork {
   // kAuto counts as that, kMinres as CG, and two iterations of kIdr as one of BiCGSTAB's.
   Method method = Method::kBicgstab;
   double n = 0, nnz_a = 0;
-  double nnz_m = 0;  // entries that a product with M reads, of both factors; 0: a diagonal
+  double nnz_m = 0;    // entries that a product with M reads, of both factors; 0: a diagonal
+  bool parts = false;  // M is a cycle, of so many entries on all levels
   int64_t n_rhs = 1;
 };
 // An iteration of all right-hand sides. `threads`: of the CPU.

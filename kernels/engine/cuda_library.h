@@ -29,6 +29,7 @@ struct CudaLibrary {
   decltype(&CudaOperator::OfFactors) operator_of_factors;
   decltype(&CudaOperator::WithValues) operator_with_values;
   decltype(&BuildAmgOnCuda) build_amg;
+  decltype(&RebuildAmgOnCuda) rebuild_amg;
   decltype(&PlaceAmgOnCuda) place_amg;
   decltype(&SolveCuda) solve;
 };

@@ -301,11 +301,12 @@ class Ladder {
     return Made{.m = built->preconditioner, .lu = nullptr};
   }
 
-  double Iteration(Method method, int64_t nnz_m) const {
-    return IterationMs({.method = method,
+  double Iteration(const PlannedRung& rung, int64_t nnz_m) const {
+    return IterationMs({.method = rung.method,
                         .n = ToDouble(n_),
                         .nnz_a = ToDouble(c_.nnz()),
-                        .nnz_m = ToDouble(nnz_m)},
+                        .nnz_m = ToDouble(nnz_m),
+                        .parts = TraitsOf(rung.spec.engine).by_parts},
                        c_.backend, std::max(1, ResolveThreads(context_.threads)));
   }
 
@@ -356,12 +357,14 @@ class Ladder {
     // Behind the last one comes what came closest, by longer cycles, and takes what is left.
     const bool to_end = rung.kind == RungKind::kLongCycles || (rung.dense_lu && next == nullptr);
     const auto look_after = [&](int64_t nnz_m) {
-      return to_end ? 0 : LookAfter(engine_, c_, next, rung.method, nnz_m, context_);
+      return to_end ? 0
+                    : LookAfter(engine_, c_, next, rung.method, nnz_m,
+                                TraitsOf(rung.spec.engine).by_parts, context_);
     };
     const int64_t nnz_m = rung.spec.engine == EngineKind::kJacobi ? 0 : estimate.nnz_m;
     int64_t look = look_after(nnz_m);
     const double predicted_ms =
-        setup_ms + ToDouble(std::min(look, Left()) * Count()) * Iteration(rung.method, nnz_m);
+        setup_ms + ToDouble(std::min(look, Left()) * Count()) * Iteration(rung, nnz_m);
     if (Status status = sink_.Enter(told.what,
                                     estimate.host_bytes + SolveBytes(rung) +
                                         (told.scaled ? 2 * kEntryBytes * estimate.nnz_m : 0),
@@ -401,7 +404,7 @@ class Ladder {
     told.what = Told(rung, rung.scaled ? &*scaling_ : nullptr) + ", once more";
     told.scaled = rung.scaled && !scaling_->identity();
     told.nnz_m = closest.nnz_m;
-    const double predicted_ms = ToDouble(Left() * Count()) * Iteration(rung.method, closest.nnz_m);
+    const double predicted_ms = ToDouble(Left() * Count()) * Iteration(rung, closest.nnz_m);
     if (Status status = sink_.Enter(told.what, SolveBytes(rung), predicted_ms); !status.ok()) {
       told.left = status.message();
       told.relative_residual = Worst();
@@ -679,16 +682,16 @@ bool MayClimb(const SolveResult& solved) {
 
 int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
                   const Context& context) {
-  const bool positive = TakenForPositive(c);
+  const bool positive = TakenForPositive(c), parts = TraitsOf(first.engine).by_parts;
   std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
   for (size_t i = PlaceOf(rungs, first.kind); i < rungs.size(); ++i) {
     if (rungs[i].kind == first.kind) continue;
     if (!Fits(rungs[i], positive)) continue;
     PutLuBefore(i, engine, c, context, &rungs);
-    return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, context);
+    return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, parts, context);
   }
   const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;
-  return last ? 0 : LookAfter(engine, c, nullptr, first.method, first.nnz_m, context);
+  return last ? 0 : LookAfter(engine, c, nullptr, first.method, first.nnz_m, parts, context);
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,

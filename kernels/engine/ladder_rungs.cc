@@ -219,7 +219,7 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Context& context
 }
 
 int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, Method method,
-                  int64_t nnz_m, const Context& context) {
+                  int64_t nnz_m, bool parts, const Context& context) {
   if (next == nullptr || next->kind == RungKind::kLongCycles) return kLastLook;
   const double setup_ms = SetupMs(engine, c, context, next);
   const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
@@ -227,6 +227,7 @@ int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, 
                                         .n = ToDouble(c.a.n_cols),
                                         .nnz_a = ToDouble(c.nnz()),
                                         .nnz_m = ToDouble(nnz_m),
+                                        .parts = parts,
                                         .n_rhs = n_rhs},
                                        c.backend, /*threads=*/1);
   const double many = setup_ms * next->worth / std::max(iteration, 1e-6);

@@ -58,10 +58,10 @@ void Apply(const PlannedRung& rung, const LadderCase& c, SolveOptions* options);
 double SetupMs(const Engine& engine, const LadderCase& c, const Context& context,
                PlannedRung* rung);
 
-// Returns after how many iterations a rung of `nnz_m` stored entries is judged that `next` stands
-// behind; null: nothing that is not tried yet.
+// Returns after how many iterations a rung of `nnz_m` stored entries (`parts`: a cycle's) is judged
+// that `next` stands behind; null: nothing that is not tried yet.
 int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, Method method,
-                  int64_t nnz_m, const Context& context);
+                  int64_t nnz_m, bool parts, const Context& context);
 
 // Says what it is for people: "static SPAI of A matched and scaled, BiCGSTAB". `scaling`: null, or
 // what A is scaled by.

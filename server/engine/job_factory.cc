@@ -24,11 +24,13 @@ double PredictIterations(const Matrix& a, const ParsedSolve& solve) {
 }
 
 // An iteration of one right-hand side. `stored_m`: StoredEntries.
-kernels::SolveWork IterationOf(const Matrix& a, int64_t stored_m, kernels::Method method) {
+kernels::SolveWork IterationOf(const Matrix& a, int64_t stored_m, kernels::Method method,
+                               kernels::MForm form = kernels::MForm::kMatrix) {
   return {.method = method,
           .n = static_cast<double>(a.n()),
           .nnz_a = static_cast<double>(a.nnz()),
-          .nnz_m = static_cast<double>(stored_m)};
+          .nnz_m = static_cast<double>(stored_m),
+          .parts = form == kernels::MForm::kParts};
 }
 
 // To get A and M to a GPU that has them not, from the host's memory, and to lay them out there.
@@ -495,7 +497,7 @@ absl::StatusOr<JobFactory::SolveTicket> JobFactory::StartSolve(SolveRequest requ
       estimate.host_bytes,
       built + parts_.adapter->SolveHostBytes(a, stored_m, n_rhs, request.solve.options, form));
   const double iterations = PredictIterations(a, request.solve);
-  const kernels::SolveWork iteration = IterationOf(a, stored_m, request.solve.options.method);
+  const kernels::SolveWork iteration = IterationOf(a, stored_m, request.solve.options.method, form);
   const int threads = parts_.adapter->threads();
   estimate.iterations = iterations;
   estimate.iteration_ms = IterationMs(iteration, kernels::Backend::kCpu, threads);

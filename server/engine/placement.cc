@@ -287,6 +287,12 @@ absl::StatusOr<Placement> EngineAdapter::Place(const ResolvedBuild& build,
   }
   const bool too_large = gpu.devices == 0 && limit > 0;
   if (!has_cpu) {
+    if (too_large && *builds.host_alone != '\0') {  // the host builds others, too
+      Placement host = PlaceHostWork();
+      host.host_alone = true;
+      host.why = absl::StrCat("the host of a GPU: ", TooLarge(estimate, builds, limit));
+      return host;
+    }
     if (too_large) {
       return MakeError(absl::StatusCode::kResourceExhausted, reason::kBuildTooLarge,
                        absl::StrCat(TooLarge(estimate, builds, limit), "; ", builds.cure,

@@ -442,6 +442,39 @@ TEST_F(Gpu, BuildsDynamicSpaiAndRebuildsOnWhatGrew) {
   EXPECT_FALSE(third->preconditioner.quality.dynamic_spai->pattern_reused);
 }
 
+// Multigrid stays there, levels and aggregates, and new values find those.
+TEST_F(Gpu, BuildsMultigridAndRebuildsOnItsAggregates) {
+  const CscMatrix a = Poisson(400, 300);
+  CscMatrix next = a;
+  for (double& value : next.values) value *= 3;
+  const std::vector<double> b_next = SmoothRhs(next);
+  Daemon gpu({"--devices=cpu,gpu:0", "--threads=1"});
+  ASSERT_TRUE(gpu.serving()) << gpu.log();
+  Client client({.address = gpu.address()});
+  PreconditionerSpec spec{.engine = Engine::kAmg};
+  const auto built = client.Build(a, spec);
+  ASSERT_TRUE(built.ok()) << built.error().message;
+  EXPECT_EQ(built->preconditioner.device, "gpu:0") << built->preconditioner.placement;
+  EXPECT_GT(built->preconditioner.device_bytes, 12 * std::ssize(a.row_idx));
+  EXPECT_FALSE(built->preconditioner.quality.amg->pattern_reused);
+  const auto second = client.Build(next, spec);
+  ASSERT_TRUE(second.ok()) << second.error().message;
+  EXPECT_EQ(second->preconditioner.device, "gpu:0");
+  EXPECT_TRUE(second->timings.rebuild);
+  EXPECT_TRUE(second->preconditioner.quality.amg->pattern_reused);
+  EXPECT_EQ(second->preconditioner.nnz, built->preconditioner.nnz);
+  const auto solved =
+      client.Solve(next, b_next, {.preconditioner = second->preconditioner.name, .rtol = 1e-9});
+  ASSERT_TRUE(solved.ok()) << solved.error().message;
+  EXPECT_EQ(solved->device, "gpu:0") << solved->placement;
+  EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged) << solved->rhs[0].detail;
+  EXPECT_LE(RelativeResidual(next, solved->x, b_next), 1.01e-9);
+  spec.regrow = true;
+  const auto third = client.Build(next, spec);
+  ASSERT_TRUE(third.ok()) << third.error().message;
+  EXPECT_FALSE(third->preconditioner.quality.amg->pattern_reused);
+}
+
 // With little of its memory rows are made in waves; with less the build is the CPU's, and says so.
 TEST_F(Gpu, FsaiThatItHasNoMemoryForIsTheCpus) {
   const CscMatrix a = Poisson(300, 300);

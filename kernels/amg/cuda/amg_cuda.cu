@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <variant>
 
@@ -5,6 +8,7 @@
 #include "kernels/amg/amg_estimate.h"
 #include "kernels/amg/cuda/cycle.h"
 #include "kernels/amg/cuda/hierarchy.h"
+#include "kernels/amg/cuda/nodes.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
@@ -12,37 +16,98 @@
 
 namespace spaid::kernels {
 
-Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
-                                                const CscView& a, const NearNullInput& near_null,
-                                                const AmgOptions& options, const Context& context,
-                                                AmgCudaTimings* timings) {
-  if (!MaySetUpOnDevice(a, near_null, options)) return std::optional<AmgResult>();
-  if (near_null.count > 0) {
-    if (Status status = CheckNearNull(a.n_cols, near_null); !status.ok()) return status;
-  }
+namespace {
+
+// Calls make(on, begin), which brings A, calls begin(), and makes the levels. The plan of the
+// result is null where they went by one.
+template <class Make>
+Result<std::optional<AmgResult>> SetUpThere(const std::shared_ptr<CudaDevice>& device,
+                                            const PatternView& a, int threads,
+                                            AmgCudaTimings* timings, const Make& make) {
   std::optional<AmgResult> built;
   const auto lock = device->Lock();
   const Status status = cuda::Guard(*device, [&](cuda::Context& on) {
     const int64_t before = on.arena->used();
     on.arena->ResetPeak();
     const auto start = Clock::now();
-    cuda::Matrix there = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
-    const double upload_ms = MsSince(start);
-    cuda::Stopwatch watch(on);
-    const bool symmetric = cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
-    auto made = cuda::SetUp(on, std::move(there), symmetric, near_null, options, context);
-    const double device_ms = watch.Stop();
+    std::optional<cuda::Stopwatch> watch;
+    double upload_ms = 0;
+    std::optional<cuda::Hierarchy> made = make(on, [&] {
+      upload_ms = MsSince(start);
+      watch.emplace(on);
+    });
+    const double device_ms = watch->Stop();
     if (timings != nullptr) {
       timings->host_to_device_ms += upload_ms;
       timings->device_ms += device_ms;
       timings->device_bytes = std::max(timings->device_bytes, on.arena->peak() - before);
     }
     if (!made) return;
-    built = AmgResult{.hierarchy = nullptr, .plan = nullptr, .quality = made->quality};
-    built->hierarchy = std::make_shared<cuda::HierarchyOnDevice>(device, *std::move(made),
-                                                                 on.arena->used() - before);
+    int64_t bytes = on.arena->used() - before;
+    AmgResult of{.hierarchy = nullptr, .plan = nullptr, .there = nullptr, .quality = made->quality};
+    if (made->plan) {
+      of.there = std::make_shared<cuda::PlanOnDevice>(device, *std::move(made->plan), a, threads);
+      bytes -= of.there->device_bytes();
+      made->plan.reset();
+    }
+    of.hierarchy = std::make_shared<cuda::HierarchyOnDevice>(device, *std::move(made), bytes);
+    built = std::move(of);
   });
   if (!status.ok()) return status;
+  return built;
+}
+
+}  // namespace
+
+Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
+                                                const CscView& a, const NearNullInput& near_null,
+                                                const AmgOptions& options, const Context& context,
+                                                AmgCudaTimings* timings) {
+  if (!MaySetUpOnDevice(a.n_cols, near_null, options)) return std::optional<AmgResult>();
+  AmgOptions resolved = options;
+  if (resolved.block_size == 0) resolved.block_size = near_null.dimension;
+  const auto given = GuardMemory("the near-null space", [&] {
+    return GivenNearNull(a.n_cols, near_null, resolved.block_size);
+  });
+  if (!given.ok()) return given.status();
+  return SetUpThere(device, a, context.threads, timings, [&](cuda::Context& on, const auto& begin) {
+    cuda::Matrix there = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
+    begin();
+    const bool symmetric = cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
+    if (resolved.block_size == 0) {
+      resolved.block_size = cuda::DetectBlockSize(on, there.pattern());
+    }
+    return cuda::SetUp(on, std::move(there), symmetric, *given, resolved, context);
+  });
+}
+
+Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
+                                                  const std::shared_ptr<const AmgPlanThere>& plan,
+                                                  const CscView& a, const NearNullInput& near_null,
+                                                  const Context& context, AmgCudaTimings* timings) {
+  const auto& known = static_cast<const cuda::PlanOnDevice&>(*plan);
+  if (known.device() != device) {
+    return device->Failed(CudaFault::kPlanMismatch, "the plan of multigrid is another device's");
+  }
+  if (Status status = known.Check(a, context.threads); !status.ok()) return status;
+  // Plans are of one vector for nodes of one unknown.
+  if (near_null.count > 1 || near_null.dimension > 0) return std::optional<AmgResult>();
+  const auto given = GuardMemory("the near-null space",
+                                 [&] { return GivenNearNull(a.n_cols, near_null, /*block=*/1); });
+  if (!given.ok()) return given.status();
+  auto built =
+      SetUpThere(device, a, context.threads, timings,
+                 [&](cuda::Context& on, const auto& begin) -> std::optional<cuda::Hierarchy> {
+                   cuda::RowMatrix there = cuda::OnPattern(on, known.plan().of_a());
+                   cuda::UploadValues(on, a.values.data(), there, context.ahead);
+                   begin();
+                   if (cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get()) !=
+                       known.plan().symmetric) {
+                     return std::nullopt;
+                   }
+                   return cuda::SetUpAgain(on, known.plan(), std::move(there), *given, context);
+                 });
+  if (built.ok() && *built) (*built)->there = plan;
   return built;
 }
 

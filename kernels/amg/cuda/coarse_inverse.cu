@@ -1,177 +1,297 @@
 #include <algorithm>
+#include <cuda/atomic>
+#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "kernels/amg/cuda/coarse_inverse.h"
+#include "kernels/base/cuda/shared_memory.h"
 #include "kernels/krylov/cuda/layout_grid.h"
-#include "kernels/krylov/cuda/sums.h"
 
 namespace spaid::cuda {
 namespace {
 
-using layout::Blocks, layout::kThreads, layout::ThreadOfGrid, layout::ThreadsOfGrid;
+using layout::Blocks, layout::kThreads, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
 
-constexpr int64_t kMostRows = 2048;
+// Rows of a block, where there are blocks for all: fewer blocks wait less for one another.
+constexpr int64_t kRowsOfBlock = 8;
 
 struct Findings {
   unsigned long long largest = 0;  // bits of the largest element
   int32_t bad = 0;                 // some element is not finite
-  int32_t steps = 0;               // of the elimination
 };
 
-__global__ void __launch_bounds__(kThreads)
-    DenseKernel(PatternRef a, const double* __restrict__ values, double* __restrict__ dense,
-                double* __restrict__ diagonal, Findings* found) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    double own = 0;
-    for (int64_t p = a.col_ptr[i]; p < a.col_ptr[i + 1]; ++p) {
-      const double value = values[p];
-      if (!isfinite(value)) found->bad = 1;
-      dense[i * a.n + a.row_idx[p]] = value;
-      if (a.row_idx[p] == i) own = fabs(value);
-      atomicMax(&found->largest,
-                static_cast<unsigned long long>(__double_as_longlong(fabs(value))));
-    }
-    diagonal[i] = own;
-  }
+// The row that a block would eliminate next.
+struct alignas(16) Candidate {
+  unsigned long long size;  // bits of a number that is not negative, in its order
+  int32_t row;              // kNoRow: none
+};
+constexpr int32_t kNoRow = INT32_MAX;
+
+// The largest of a warp's, of equals the first row.
+__device__ Candidate BestOfWarp(Candidate own) {
+  const auto high = static_cast<uint32_t>(own.size >> 32), low = static_cast<uint32_t>(own.size);
+  const uint32_t most_high = __reduce_max_sync(~0u, own.row == kNoRow ? 0 : high);
+  const bool first = own.row != kNoRow && high == most_high;
+  const uint32_t most_low = __reduce_max_sync(~0u, first ? low : 0);
+  const int32_t row = __reduce_min_sync(~0u, first && low == most_low ? own.row : kNoRow);
+  return {static_cast<unsigned long long>(most_high) << 32 | most_low, row};
 }
 
-struct Inversion {
-  int64_t n;
-  double* a[2];  // by turns
-  const double* diagonal;
-  uint8_t* done;
-  int64_t* exchanged;
-  Findings* found;
-  bool symmetric;
-  SumSpace space;
-};
-
-struct Pivot {
-  double size;
-  int32_t row;  // -1: none
-};
-__device__ Pivot Better(const Pivot& x, const Pivot& y) {
-  if (x.row < 0 || y.row < 0) return x.row < 0 ? y : x;
+__device__ Candidate Better(const Candidate& x, const Candidate& y) {
+  if (x.row == kNoRow || y.row == kNoRow) return x.row == kNoRow ? y : x;
   if (x.size != y.size) return x.size > y.size ? x : y;
   return x.row < y.row ? x : y;
 }
 
-// The best of all threads, for all of them.
-__device__ Pivot BestOfBlock(Pivot own) {
-  __shared__ Pivot of_warp[kThreads / 32];
-  for (int step = 16; step > 0; step /= 2) {
-    own = Better(own, {__shfl_xor_sync(~0u, own.size, step), __shfl_xor_sync(~0u, own.row, step)});
-  }
-  __syncthreads();  // of_warp of the step before has been read
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = own;
-  __syncthreads();
-  Pivot best = of_warp[0];
-  for (int w = 1; w < kThreads / 32; ++w) best = Better(best, of_warp[w]);
-  return best;
-}
+struct Inversion {
+  PatternRef a;
+  const double* values;
+  bool symmetric;
+  double* inverse;  // as elimination leaves it
+  uint8_t* done;    // zeros before
+  int64_t* exchanged;
+  Findings* found;            // zeros before
+  Candidate* candidates[2];   // of each block, by turns
+  double* candidate_rows[2];  // and their elements
+  unsigned* arrived;          // 0 before
+};
 
-// Gauss and Jordan, as the host has it. Each block has rows of its own, and looks for the pivot,
-// and scales its row, by itself. Cooperative: all blocks run at once.
+// What a block has in shared memory.
+struct OwnRows {
+  __host__ __device__ static int64_t Most(int64_t n, int64_t blocks) {
+    return (n + blocks - 1) / blocks;
+  }
+  __host__ static int64_t Bytes(int64_t n, int64_t blocks) {
+    const int64_t rows = Most(n, blocks);
+    return 8 * ((rows + 1) * n + 2 * rows) + 8 * rows;
+  }
+  __device__ OwnRows(double* memory, int64_t n, int64_t blocks)
+      : elements(memory),
+        pivot_row(memory + Most(n, blocks) * n),
+        factor(pivot_row + n),
+        diagonal(factor + Most(n, blocks)),
+        place(reinterpret_cast<int32_t*>(diagonal + Most(n, blocks))),
+        done(place + Most(n, blocks)) {}
+
+  double *elements, *pivot_row, *factor;
+  double* diagonal;       // of A
+  int32_t *place, *done;  // which row each is; whether its unknown is eliminated
+};
+
+// Gauss and Jordan, as the host has it. Each block shows its best candidate, and that row; then all
+// choose, show what comes next, and eliminate in their rows. Cooperative: all blocks run at once.
 __global__ void __launch_bounds__(kThreads) InvertKernel(Inversion of) {
-  __shared__ unsigned barriers;
-  __shared__ uint8_t done[kMostRows];
-  __shared__ double pivot_row[kMostRows];
-  const int64_t n = of.n;
-  const auto thread = static_cast<int64_t>(threadIdx.x);
-  if (thread == 0) barriers = 0;
-  for (int64_t i = thread; i < n; i += kThreads) done[i] = 0;
+  extern __shared__ double memory[];
+  __shared__ int pivot_slot;
+  const ::cuda::atomic_ref<unsigned, ::cuda::thread_scope_device> arrived(*of.arrived);
+  const int64_t n = of.a.n;
+  const OwnRows own(memory, n, gridDim.x);
+  const auto thread = static_cast<int>(threadIdx.x), lane = Lane();
+  const auto count = static_cast<int>((n - blockIdx.x + gridDim.x - 1) / gridDim.x);
+  for (int64_t e = thread; e < count * n; e += kThreads) own.elements[e] = 0;
+  for (int r = thread; r < count; r += kThreads) {
+    own.place[r] = static_cast<int32_t>(blockIdx.x + r * gridDim.x);
+    own.diagonal[r] = 0;
+    own.done[r] = 0;
+  }
   __syncthreads();
-  of.space.barriers = &barriers;
-  const double largest = __longlong_as_double(static_cast<long long>(of.found->largest));
+  double most = 0;
+  for (int r = thread / 32; r < count; r += kThreads / 32) {
+    const int32_t i = own.place[r];
+    for (int64_t p = of.a.col_ptr[i] + lane; p < of.a.col_ptr[i + 1]; p += 32) {
+      const double value = of.values[p];
+      if (!isfinite(value)) of.found->bad = 1;
+      own.elements[r * n + of.a.row_idx[p]] = value;
+      if (of.a.row_idx[p] == i) own.diagonal[r] = fabs(value);
+      most = fmax(most, fabs(value));
+    }
+  }
+  atomicMax(&of.found->largest, static_cast<unsigned long long>(__double_as_longlong(most)));
+  __syncthreads();
   const double rounding = kernels::kPivotRounding * static_cast<double>(n);
-  int32_t step = 0;
-  for (; step < n; ++step) {
-    const double* const a = of.a[step % 2];
-    double* const next = of.a[(step + 1) % 2];
-    Pivot own{0, -1};
-    for (int64_t i = thread; i < n; i += kThreads) {
-      if (of.symmetric ? done[i] != 0 : i < step) continue;
-      double size = fabs(__ldcg(a + i * n + (of.symmetric ? i : step)));
+  // Shows what the rows are after this step, before they are: `now(r, j)`.
+  const auto show = [&](int64_t step, const auto& now) {
+    Candidate best{0, kNoRow};
+    int slot = 0;
+    for (int r = lane; r < count; r += 32) {
+      const int32_t i = own.place[r];
+      if (of.symmetric ? own.done[r] != 0 : i < step) continue;
+      double size = fabs(now(r, of.symmetric ? i : step));
       if (of.symmetric) {
         if (!(size > rounding)) continue;
-        size /= of.diagonal[i];
+        size /= own.diagonal[r];
       }
-      own = Better(own, {size, static_cast<int32_t>(i)});
+      const Candidate next{static_cast<unsigned long long>(__double_as_longlong(size)), i};
+      const Candidate better = Better(best, next);
+      if (better.row != best.row) slot = r;
+      best = better;
     }
-    const Pivot best = BestOfBlock(own);
-    if (of.symmetric && (best.row < 0 || !(best.size > kernels::kSingularPivot))) break;
-    const int64_t from = best.row, k = of.symmetric ? from : step;
-    const bool eliminates = of.symmetric || best.size > kernels::kSingularPivot * largest;
-    const double scale = 1 / __ldcg(a + from * n + k);
-    for (int64_t j = thread; j < n; j += kThreads) {
-      const double value = __ldcg(a + from * n + j);
-      pivot_row[j] = eliminates ? (j == k ? 1 : value) * scale : value;
+    const int32_t of_lane = best.row;
+    best = BestOfWarp(best);
+    if (best.row != kNoRow) {
+      const uint32_t its = __ballot_sync(~0u, of_lane == best.row);
+      slot = __shfl_sync(~0u, slot, __ffs(static_cast<int>(its)) - 1);
+      double* const to = of.candidate_rows[step % 2] + blockIdx.x * n;
+      for (int64_t j = thread; j < n; j += kThreads) to[j] = now(slot, j);
     }
-    if (thread == 0 && eliminates) done[k] = 1;
-    if (thread == 0 && blockIdx.x == 0) of.exchanged[step] = from;
+    if (thread == 0) of.candidates[step % 2][blockIdx.x] = best;
     __syncthreads();
-    for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
-      // Rows k and `from` are exchanged.
-      const double* const row = a + (i == from ? k : i) * n;
-      const double factor = i == k || !eliminates ? 0 : __ldcg(row + k);
-      for (int64_t j = thread; j < n; j += kThreads) {
-        double value = pivot_row[j];
-        if (i != k) {
-          value = __ldcg(row + j);
-          if (eliminates) value = fma(-factor, pivot_row[j], j == k ? 0 : value);
-        }
-        next[i * n + j] = value;
-      }
+    if (thread == 0) arrived.fetch_add(1, ::cuda::memory_order_release);
+  };
+  const auto wait = [&](int64_t step) {
+    const auto all = static_cast<unsigned>((step + 1) * gridDim.x);
+    while (thread == 0 && arrived.load(::cuda::memory_order_acquire) < all) {
     }
-    GridBarrier(of.space);
+    __syncthreads();
+  };
+  show(0, [&](int r, int64_t j) { return own.elements[r * n + j]; });
+  wait(0);
+  const double largest = __longlong_as_double(static_cast<long long>(__ldcg(&of.found->largest)));
+  if (__ldcg(&of.found->bad) != 0) return;
+  for (int64_t step = 0; step < n; ++step) {
+    if (step > 0) wait(step);
+    Candidate best{0, kNoRow};
+    int from_block = 0;
+    for (int b = lane; b < static_cast<int>(gridDim.x); b += 32) {
+      const auto* const shown = of.candidates[step % 2] + b;
+      const Candidate next = Better(best, {__ldcg(&shown->size), __ldcg(&shown->row)});
+      if (next.row != best.row) from_block = b;
+      best = next;
+    }
+    const int32_t of_lane = best.row;
+    best = BestOfWarp(best);
+    const double size = __longlong_as_double(static_cast<long long>(best.size));
+    if (of.symmetric && (best.row == kNoRow || !(size > kernels::kSingularPivot))) break;
+    const uint32_t its = __ballot_sync(~0u, of_lane == best.row);
+    from_block = __shfl_sync(~0u, from_block, __ffs(static_cast<int>(its)) - 1);
+    const int64_t from = best.row, k = of.symmetric ? from : step;
+    const bool eliminates = of.symmetric || size > kernels::kSingularPivot * largest;
+    const double* const shown_row = of.candidate_rows[step % 2] + from_block * n;
+    const double scale = 1 / __ldcg(shown_row + k);
+    for (int64_t j = thread; j < n; j += kThreads) {
+      const double value = __ldcg(shown_row + j);
+      own.pivot_row[j] = eliminates ? (j == k ? 1 : value) * scale : value;
+    }
+    if (thread == 0) pivot_slot = -1;
+    __syncthreads();
+    for (int r = thread; r < count; r += kThreads) {
+      // Rows k and `from` are exchanged.
+      const int32_t i = own.place[r];
+      if (i == from || i == k) own.place[r] = static_cast<int32_t>(i == from ? k : from);
+      own.factor[r] = own.elements[r * n + k];
+      if (own.place[r] != k) continue;
+      pivot_slot = r;
+      if (eliminates) own.done[r] = 1;
+    }
+    if (thread == 0 && blockIdx.x == 0) {
+      of.exchanged[step] = from;
+      of.done[k] = eliminates ? 1 : 0;
+    }
+    __syncthreads();
+    const auto now = [&](int r, int64_t j) {
+      const double before = own.elements[r * n + j];
+      return eliminates ? fma(-own.factor[r], own.pivot_row[j], j == k ? 0 : before) : before;
+    };
+    if (step + 1 < n) show(step + 1, now);
+    // While others do the same.
+    constexpr int kTogether = 4;
+    for (int64_t j = thread; j < n; j += kThreads) {
+      for (int first = 0; eliminates && first < count; first += kTogether) {
+        double element[kTogether];
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+          if (first + u < count) element[u] = now(first + u, j);
+        }
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+          if (first + u < count) own.elements[(first + u) * n + j] = element[u];
+        }
+      }
+      if (pivot_slot >= 0) own.elements[pivot_slot * n + j] = own.pivot_row[j];
+    }
   }
-  if (blockIdx.x != 0) return;
-  if (thread == 0) of.found->steps = step;
-  for (int64_t i = thread; i < n; i += kThreads) of.done[i] = done[i];
+  __syncthreads();
+  for (int r = 0; r < count; ++r) {
+    for (int64_t j = thread; j < n; j += kThreads) {
+      of.inverse[own.place[r] * n + j] = own.elements[r * n + j];
+    }
+  }
+}
+
+// The host's FinishInverse. `columns`: null where A is symmetric, else where each comes from.
+__global__ void __launch_bounds__(kThreads)
+    FinishKernel(int64_t n, const double* __restrict__ from, const uint8_t* __restrict__ done,
+                 const int64_t* __restrict__ columns, double* __restrict__ to) {
+  for (int64_t e = ThreadOfGrid(); e < n * n; e += ThreadsOfGrid()) {
+    const int64_t i = e / n, j = columns != nullptr ? columns[e % n] : e % n;
+    double value = 0;
+    if (done[i] != 0 && done[j] != 0) {
+      value = from[i * n + j];
+      if (columns == nullptr) value = 0.5 * (value + from[j * n + i]);
+    }
+    to[e] = value;
+  }
 }
 
 }  // namespace
 
-std::optional<kernels::CoarseInverse> InvertCoarse(Context& context, const RowMatrix& rows,
-                                                   bool symmetric) {
-  const int64_t n = rows.n;
-  if (n > kMostRows) return std::nullopt;
-  const Buffer<double> first(context, n * n), second(context, n * n), diagonal(context, n);
+std::optional<CoarseInverse> InvertCoarse(Context& context, const RowMatrix& a, bool symmetric) {
+  const int64_t n = a.n;
+  const int64_t blocks =
+      std::min<int64_t>((n + kRowsOfBlock - 1) / kRowsOfBlock, context.multiprocessors);
+  const int64_t bytes = OwnRows::Bytes(n, blocks);
+  int most_bytes = 0;
+  Check(
+      cudaDeviceGetAttribute(&most_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, context.ordinal),
+      "cudaDeviceGetAttribute");
+  if (bytes + 1024 > most_bytes) return std::nullopt;
+  const Buffer<double> left(context, n * n), shown(context, 2 * blocks * n);
+  const Buffer<Candidate> candidates(context, 2 * blocks);
   const Buffer<uint8_t> done(context, n);
   const Buffer<int64_t> exchanged(context, n);
   const Buffer<Findings> there(context, 1);
-  const Buffer<unsigned> arrived(context, 2);
-  first.Fill(0);
+  const Buffer<unsigned> arrived(context, 1);
+  done.Fill(0);
   there.Fill(0);
   arrived.Fill(0);
-  exchanged.Fill(0);
-  DenseKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
-      rows.pattern(), rows.values.get(), first.get(), diagonal.get(), there.get());
-  CheckLaunch("DenseKernel");
-  Inversion inversion{n,
-                      {first.get(), second.get()},
-                      diagonal.get(),
+  Inversion inversion{a.pattern(),
+                      a.values.get(),
+                      symmetric,
+                      left.get(),
                       done.get(),
                       exchanged.get(),
                       there.get(),
-                      symmetric,
-                      SumSpace{nullptr, arrived.get()}};
+                      {candidates.get(), candidates.get() + blocks},
+                      {shown.get(), shown.get() + blocks * n},
+                      arrived.get()};
+  AllowSharedMemory(context, InvertKernel, static_cast<int>(bytes));
   void* arguments[] = {&inversion};
-  const int blocks = static_cast<int>(std::min<int64_t>(n, context.multiprocessors));
   Check(cudaLaunchCooperativeKernel(reinterpret_cast<const void*>(&InvertKernel),
                                     dim3(static_cast<unsigned>(blocks)), dim3(kThreads), arguments,
-                                    0, context.stream),
+                                    static_cast<size_t>(bytes), context.stream),
         "cudaLaunchCooperativeKernel");
   Findings found;
   std::vector<uint8_t> done_here(static_cast<size_t>(n));
-  std::vector<int64_t> exchanged_here(static_cast<size_t>(n));
-  context.Download(
-      {there.To(&found, 1), done.To(done_here.data(), n), exchanged.To(exchanged_here.data(), n)});
+  std::vector<int64_t> exchanged_here(static_cast<size_t>(symmetric ? 0 : n));
+  context.Download({there.To(&found, 1), done.To(done_here.data(), n),
+                    exchanged.To(exchanged_here.data(), symmetric ? 0 : n)});
   if (found.bad != 0) return std::nullopt;
-  kernels::Array<double> dense(static_cast<size_t>(n * n));
-  context.Download({(found.steps % 2 == 0 ? first : second).To(dense.data(), n * n)});
-  return kernels::FinishInverse(n, std::move(dense), done_here, exchanged_here, symmetric);
+  CoarseInverse made{n, Buffer<double>(context, n * n),
+                     std::count(done_here.begin(), done_here.end(), 0)};
+  // Rows of A that were exchanged are columns of its inverse.
+  std::vector<int64_t> column(exchanged_here.size());
+  std::iota(column.begin(), column.end(), 0);
+  for (size_t k = column.size(); k-- > 0;) {
+    std::swap(column[k], column[static_cast<size_t>(exchanged_here[k])]);
+  }
+  const Buffer<int64_t> columns(context, static_cast<int64_t>(column.size()));
+  columns.CopyIn(column.data(), columns.size());
+  FinishKernel<<<Blocks(context, n * n, kThreads), kThreads, 0, context.stream>>>(
+      n, left.get(), done.get(), columns.get(), made.rows.get());
+  CheckLaunch("FinishKernel");
+  if (!symmetric) context.Synchronize();  // `column` has been read
+  return made;
 }
 
 }  // namespace spaid::cuda

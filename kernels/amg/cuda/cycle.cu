@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/amg/cuda/cycle.h"
+#include "kernels/amg/cuda/few_rows.h"
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/krylov/cuda/layout_grid.h"
 #include "kernels/krylov/cuda/node_product.h"
@@ -127,10 +128,12 @@ Buffer<Value> Upload(Context& context, const kernels::Array<Value>& from) {
 }
 
 template <class Value>
-Buffer<Value> UploadRounded(Context& context, const kernels::Array<double>& from) {
-  const auto rounded = kernels::Rounded<Value>(from);
-  Buffer<Value> to = Upload(context, rounded);
-  context.Synchronize();
+Buffer<Value> Narrowed(Context& context, const Buffer<double>& from) {
+  Buffer<Value> to(context, from.size());
+  if (from.size() == 0) return to;
+  NarrowKernel<<<Blocks(context, from.size(), kThreads), kThreads, 0, context.stream>>>(
+      from.size(), from.get(), to.get());
+  CheckLaunch("NarrowKernel");
   return to;
 }
 
@@ -199,7 +202,7 @@ struct Places {
 template <class Value>
 class Cycle final : public Applied {
  public:
-  using Layout = std::variant<std::monostate, Csr<Value>, Dia<Value>, Bsr<Value>>;
+  using Layout = std::variant<std::monostate, Csr<Value>, Dia<Value>, Bsr<Value>, FewRows<Value>>;
   using Parts = kernels::CycleParts<Value>;
   using Rows = kernels::Rows<Value>;
 
@@ -233,7 +236,7 @@ class Cycle final : public Applied {
         pre_(made.options.pre_sweeps),
         post_(made.options.post_sweeps),
         visits_(made.options.cycle == kernels::CycleKind::kW ? 2 : 1),
-        inverse_(UploadRounded<Value>(context, made.inverse.rows)),
+        inverse_(Narrowed<Value>(context, made.inverse.rows)),
         in_(context, n()),
         out_(context, n()) {
     const SetUpLevel& top = made.levels.front();
@@ -310,49 +313,42 @@ class Cycle final : public Applied {
     level.n = from.n;
     level.kind = from.kind;
     level.rho = from.rho;
+    level.omega = from.omega;
     level.coefficients = from.coefficients;
     if (from.kind == SmootherKind::kChebyshev && from.diagonal.size() > 0) {
       Buffer<double> diagonal(context_, from.n);
       Copy(context_, from.diagonal, diagonal, from.n);
       diagonal = Carried(std::move(diagonal), order);
-      level.diagonal = Buffer<Value>(context_, from.n);
-      NarrowKernel<<<Blocks(context_, from.n, kThreads), kThreads, 0, context_.stream>>>(
-          from.n, diagonal.get(), level.diagonal.get());
-      CheckLaunch("NarrowKernel");
+      level.diagonal = Narrowed<Value>(context_, diagonal);
     }
     const auto scaled = [&](const RowMatrix& rows, const Factor& left, const Factor& right) {
       Buffer<double> values(context_, rows.nnz);
       LayOut<Value>(context_, rows, left, right, values.get(), bad.get());
       return values;
     };
-    if (from.a.n > 0) {
-      const Buffer<double> values = scaled(from.a, {&from.left}, {&from.right});
-      if (order == nullptr) {
-        level.a = Square(from.a.pattern(), values);
-      } else {
-        // By columns of A carried: rows of its transpose.
-        const Matrix columns =
-            PermuteByRows(context_, from.a.pattern(), from.a.nnz, values.get(), *order);
-        const Matrix rows =
-            Transpose(context_, columns.pattern(), columns.nnz, columns.values.get());
-        level.a = Square(rows.pattern(), rows.values);
-      }
-    }
+    const auto square = [&](const RowMatrix& of, const Factor& left, const Factor& right) {
+      if (of.n == 0) return Layout();
+      const Buffer<double> values = scaled(of, left, right);
+      if (order == nullptr) return Square(of, of.longest, values);
+      // By columns of A carried: rows of its transpose.
+      const Matrix columns = PermuteByRows(context_, of.pattern(), of.nnz, values.get(), *order);
+      const Matrix rows = Transpose(context_, columns.pattern(), columns.nnz, columns.values.get());
+      return Square(rows, of.longest, rows.values);
+    };
+    level.a = square(from.a, {&from.left}, {&from.right});
+    level.s = square(from.g, {}, {});
+    level.st = square(from.gt, {}, {});
     if (below != nullptr) {
-      const auto rows = [&](const Matrix& of, const Buffer<double>& values, int64_t columns) {
-        return Csr<Value>(context_, of.pattern(), values.get(), /*by_rows=*/true, tuning::kCsr,
-                          columns);
-      };
       Buffer<double> of_p = scaled(from.p, {&from.right, true}, {&below->right});
       Buffer<double> of_r = scaled(from.r, {&below->left}, {&from.left, true});
       if (order == nullptr) {
-        level.p = rows(from.p, of_p, below->n);
-        level.r = rows(from.r, of_r, from.n);
+        level.p = Rectangular(from.p, from.p.longest, of_p, below->n);
+        level.r = Rectangular(from.r, from.r.longest, of_r, from.n);
       } else {
         const Matrix p = RowsInOrder(context_, from.p.pattern(), from.p.nnz, of_p.get(), *order);
-        level.p = rows(p, p.values, below->n);
+        level.p = Rectangular(p, from.p.longest, p.values, below->n);
         const RowMatrix r = ColumnsInOrder(from.r, std::move(of_r), *order);
-        level.r = rows(r, r.values, from.n);
+        level.r = Rectangular(r, from.r.longest, r.values, from.n);
       }
     }
     MakeVectors(level);
@@ -450,14 +446,18 @@ class Cycle final : public Applied {
   Layout Square(const Rows& rows) {
     if (rows.empty()) return {};
     const Sent sent = Send(rows, true, true);
-    return Square(sent.matrix.pattern(), sent.values);
+    return Square(sent.matrix, Longest(*rows.pattern), sent.values);
   }
 
-  Layout Square(const PatternRef& pattern, const Buffer<double>& values) {
-    const bool symmetric = IsExactlySymmetric(context_, pattern, values.get());
+  // `longest`: entries of a row at most; 0: not known.
+  Layout Square(const Matrix& rows, int64_t longest, const Buffer<double>& values) {
+    if (!levels_.empty() && FewRows<Value>::Serves(rows, longest)) {
+      return MakeFewRows<Value>(context_, rows.pattern(), rows.nnz, values.get());
+    }
+    const bool symmetric = IsExactlySymmetric(context_, rows.pattern(), values.get());
     Operator op =
-        MakeOperator(context_, pattern, values.get(), symmetric ? Order::kBoth : Order::kRows,
-                     std::is_same_v<Value, float>);
+        MakeOperator(context_, rows.pattern(), values.get(),
+                     symmetric ? Order::kBoth : Order::kRows, std::is_same_v<Value, float>);
     return std::visit(
         [](auto& own) -> Layout {
           if constexpr (std::is_constructible_v<Layout, decltype(std::move(own))>) {
@@ -473,8 +473,24 @@ class Cycle final : public Applied {
   Layout Rectangular(const Rows& rows, bool is_p, int64_t columns) {
     if (rows.empty()) return {};
     const Sent sent = Send(rows, is_p, !is_p);
-    return Csr<Value>(context_, sent.matrix.pattern(), sent.values.get(), /*by_rows=*/true,
-                      tuning::kCsr, columns);
+    return Rectangular(sent.matrix, Longest(*rows.pattern), sent.values, columns);
+  }
+
+  Layout Rectangular(const Matrix& rows, int64_t longest, const Buffer<double>& values,
+                     int64_t columns) const {
+    if (FewRows<Value>::Serves(rows, longest)) {
+      return MakeFewRows<Value>(context_, rows.pattern(), rows.nnz, values.get());
+    }
+    return Csr<Value>(context_, rows.pattern(), values.get(), /*by_rows=*/true, tuning::kCsr,
+                      columns);
+  }
+
+  static int64_t Longest(const kernels::Pattern& rows) {
+    int64_t longest = 0;
+    for (size_t i = 0; i + 1 < rows.col_ptr.size(); ++i) {
+      longest = std::max(longest, rows.col_ptr[i + 1] - rows.col_ptr[i]);
+    }
+    return longest;
   }
 
   CycleStep<Value> Step() const { return {.scale = scale()}; }
@@ -482,7 +498,10 @@ class Cycle final : public Applied {
   void Multiply(const Layout& m, const Value* x, const CycleStep<Value>& step) const {
     std::visit(
         [&](const auto& own) {
-          if constexpr (!std::is_same_v<std::decay_t<decltype(own)>, std::monostate>) {
+          using Own = std::decay_t<decltype(own)>;
+          if constexpr (std::is_same_v<Own, FewRows<Value>>) {
+            LaunchProduct(context_, own, x, step);
+          } else if constexpr (!std::is_same_v<Own, std::monostate>) {
             LaunchProduct(Branch{context_.stream}, own, x, static_cast<Value*>(nullptr), step);
           }
         },

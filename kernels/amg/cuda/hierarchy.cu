@@ -3,6 +3,7 @@
 #include "kernels/amg/cuda/hierarchy.h"
 #include "kernels/amg/cycle.h"
 #include "kernels/base/cuda/device.h"
+#include "kernels/sparse/pattern.h"
 
 namespace spaid::cuda {
 namespace {
@@ -27,7 +28,11 @@ kernels::AmgLevel Download(const Context& context, const SetUpLevel& level) {
   made.smoother.diagonal = Download(context, level.diagonal);
   made.smoother.rho = level.rho;
   made.smoother.coefficients = level.coefficients;
-  made.near_null = {.n = level.n, .count = 1, .values = Download(context, level.near_null)};
+  made.smoother.omega = level.omega;
+  made.smoother.rows = Download(context, level.g);
+  made.smoother.transposed = Download(context, level.gt);
+  made.near_null = {
+      .n = level.n, .count = level.near_count, .values = Download(context, level.near_null)};
   // A level that is inverted has its rows, too.
   if (made.a.pattern == nullptr) {
     made.a.pattern = std::make_shared<kernels::Pattern>(
@@ -40,7 +45,7 @@ kernels::AmgLevel Download(const Context& context, const SetUpLevel& level) {
 }
 
 int64_t EntriesOf(const kernels::LevelOutline& level) {
-  return level.nnz_a + level.nnz_p + level.nnz_r;
+  return level.nnz_a + level.nnz_p + level.nnz_r + 2 * level.nnz_smoother;
 }
 
 }  // namespace
@@ -63,21 +68,24 @@ HierarchyOnDevice::HierarchyOnDevice(std::shared_ptr<kernels::CudaDevice> device
                          .nnz_a = level.a.nnz,
                          .nnz_p = last ? 0 : level.p.nnz,
                          .nnz_r = last ? 0 : level.r.nnz,
-                         .nnz_smoother = 0,
+                         .nnz_smoother = level.g.nnz,
                          .inverted = last && made.inverse.n > 0,
                          .last = last,
-                         .near_null = 1,
+                         .near_null = level.near_count,
                          .kind = level.kind,
                          .rho = level.rho,
-                         .omega = 1,
+                         .omega = level.omega,
                          .coefficients = level.coefficients});
     const kernels::LevelOutline& of = outlines_.back();
     const int64_t entry = value + static_cast<int64_t>(sizeof(int32_t));
     const int64_t rows = 9 * (level.n + 1);  // a pointer and a run
     nnz_ += EntriesOf(of);
-    host_bytes_ += EntriesOf(of) * entry + 3 * rows + 9 * level.n * value + 8 * level.n;
-    bytes_per_apply_ += sweeps * (of.nnz_a * entry + rows) + (of.nnz_p + of.nnz_r) * entry +
-                        2 * rows + 8 * level.n * value;
+    const int64_t factors = of.nnz_smoother > 0 ? 2 : 0;  // G and Gᵀ
+    host_bytes_ += EntriesOf(of) * entry + (3 + factors) * rows + 9 * level.n * value +
+                   8 * level.n * level.near_count;
+    bytes_per_apply_ +=
+        sweeps * ((of.nnz_a + factors * of.nnz_smoother) * entry + (1 + factors) * rows) +
+        (of.nnz_p + of.nnz_r) * entry + 2 * rows + 8 * level.n * value;
   }
   there_ = Keep(device_, std::move(made));
 }
@@ -107,6 +115,7 @@ kernels::Result<const kernels::AmgHierarchy*> HierarchyOnDevice::OnHost(
                              .sign = there->sign,
                              .symmetric = there->symmetric,
                              .beta = there->beta};
+  kernels::CoarseInverse inverse;
   {
     const auto lock = device_->Lock();
     const kernels::Status status = Guard(*device_, [&](Context& on) {
@@ -118,10 +127,13 @@ kernels::Result<const kernels::AmgHierarchy*> HierarchyOnDevice::OnHost(
         levels.push_back(Download(on, level));
       }
       scaled.scale = Download(on, there->scale);
+      inverse = {.n = there->inverse.n,
+                 .rows = Download(on, there->inverse.rows),
+                 .singular_pivots = there->inverse.singular_pivots};
     });
     if (!status.ok()) return status;
   }
-  auto made = kernels::MakeCycle(std::move(levels), there->inverse, std::move(scaled),
+  auto made = kernels::MakeCycle(std::move(levels), std::move(inverse), std::move(scaled),
                                  there->options, context);
   if (!made.ok()) return made.status();
   const std::lock_guard lock(mutex_);
@@ -151,6 +163,19 @@ kernels::Result<kernels::CscMatrix> HierarchyOnDevice::Part(int level,
 std::variant<const kernels::CycleParts<float>*, const kernels::CycleParts<double>*>
 HierarchyOnDevice::cycle() const {
   return (*OnHost(kernels::Context()))->cycle();
+}
+
+PlanOnDevice::PlanOnDevice(const std::shared_ptr<kernels::CudaDevice>& device, SetUpPlan plan,
+                           const kernels::PatternView& of, int threads)
+    : device_(device),
+      n_(of.n_cols),
+      nnz_(of.nnz()),
+      bytes_(HeldBytes(plan)),
+      pattern_hash_(kernels::HashPattern(of, threads)),
+      kept_(Keep(device, std::move(plan))) {}
+
+kernels::Status PlanOnDevice::Check(const kernels::PatternView& a, int threads) const {
+  return kernels::CheckPlanPattern(a, n_, nnz_, pattern_hash_, threads);
 }
 
 }  // namespace spaid::cuda

@@ -54,4 +54,25 @@ class HierarchyOnDevice final : public kernels::AmgHierarchy {
   mutable std::shared_ptr<const Host> on_host_;     // null: not yet
 };
 
+// The plan of a set-up, for the host.
+class PlanOnDevice final : public kernels::AmgPlanThere {
+ public:
+  // `of`: what A was, whose patterns the plan has.
+  PlanOnDevice(const std::shared_ptr<kernels::CudaDevice>& device, SetUpPlan plan,
+               const kernels::PatternView& of, int threads);
+
+  int64_t device_bytes() const override { return bytes_; }
+  const std::shared_ptr<kernels::CudaDevice>& device() const { return device_; }
+  // Its lock is held by who reads it.
+  const SetUpPlan& plan() const { return *kept_; }
+  // INVALID_ARGUMENT/PLAN_MISMATCH.
+  kernels::Status Check(const kernels::PatternView& a, int threads) const;
+
+ private:
+  const std::shared_ptr<kernels::CudaDevice> device_;
+  const int64_t n_, nnz_, bytes_;
+  const uint64_t pattern_hash_;
+  const std::shared_ptr<const SetUpPlan> kept_;  // which ends between computations
+};
+
 }  // namespace spaid::cuda

@@ -1,13 +1,21 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
-#include "kernels/amg/cuda/keys.h"
+#include "kernels/amg/cuda/cut_groups.h"
+#include "kernels/amg/cuda/lanes.h"
+#include "kernels/amg/cuda/power_steps.h"
 #include "kernels/amg/cuda/prolongation.h"
+#include "kernels/amg/cuda/prolongation_tuning.h"
+#include "kernels/amg/cuda/staying_nodes.h"
+#include "kernels/amg/set_up_rules.h"
+#include "kernels/amg/smoothers.h"
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/krylov/cuda/layout_grid.h"
-#include "kernels/krylov/cuda/sums.h"
+#include "kernels/sparse/cuda/product_waves.h"
+#include "kernels/sparse/cuda/transpose.h"
 
 // Products and sums of the host are rounded one by one: __dmul_rn and __dadd_rn keep the compiler
 // from contracting them.
@@ -17,10 +25,10 @@ namespace {
 using layout::Blocks, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
 using layout::WarpOfGrid, layout::WarpsOfGrid;
 constexpr int kThreads = layout::kThreads;
-constexpr int kMostAggregates = 12;  // a row of P
-constexpr double kTight = 2.2;       // row sums up to it are a good bound on ρ
-constexpr int kPowerSteps = 12;
-constexpr double kGrain = 64;
+using tuning::kMostAggregates;
+constexpr double kTight = tuning::kTightRowSums;
+constexpr int kPowerSteps = tuning::kProlongationSteps;
+constexpr int64_t kAnyNumber = std::numeric_limits<int64_t>::max();
 
 // A RowMatrix as kernels read it.
 struct RowsRef {
@@ -28,102 +36,179 @@ struct RowsRef {
       : n(of.n), ptr(of.col_ptr.get()), columns(of.row_idx.get()), values(of.values.get()) {}
   RowsRef(const PatternRef& pattern, const double* of)
       : n(pattern.n), ptr(pattern.col_ptr), columns(pattern.row_idx), values(of) {}
+  __device__ auto Entries() const {
+    return [ptr = ptr](int64_t i) { return ptr[i + 1] - ptr[i]; };
+  }
+
   int64_t n;
   const int64_t* ptr;
   const int32_t* columns;
   const double* values;
 };
 
-// The host's StrongRow and KeptRow: whether entries of a row stay, asked in ascending order.
+// The host's StrongRow and KeptRow: whether entries of a row stay.
 class StayingRow {
  public:
   __device__ StayingRow(const StrongRef& graph, const int32_t* of_node, int64_t i)
-      : at_(graph.neighbours + graph.ptr[i]),
-        end_(graph.neighbours + graph.ptr[i + 1]),
+      : known_(graph.ptr, graph.neighbours, i),
         row_(static_cast<int32_t>(i)),
-        leader_(at_ == end_ && of_node[i] >= 0 ? graph.leader[i] : -1) {}
+        leader_(known_.count == 0 && of_node[i] >= 0 ? graph.leader[i] : -1) {}
   __device__ StayingRow(const int64_t* ptr, const int32_t* columns, int64_t i)
-      : at_(columns + ptr[i]),
-        end_(columns + ptr[i + 1]),
-        row_(static_cast<int32_t>(i)),
-        leader_(-1) {}
+      : known_(ptr, columns, i), row_(static_cast<int32_t>(i)), leader_(-1) {}
+  // One lane asks in ascending order.
+  template <int kLanes>
   __device__ bool Stays(int32_t column) {
-    if (column == row_) return true;
-    while (at_ < end_ && *at_ < column) ++at_;
-    return column == leader_ || (at_ < end_ && *at_ == column);
+    if (column == row_ || column == leader_) return true;
+    if constexpr (kLanes > 1) {
+      return known_.Has(column);
+    } else {
+      while (next_ < known_.count && known_.columns[next_] < column) ++next_;
+      return known_.Has(column, next_);
+    }
   }
 
  private:
-  const int32_t *at_, *end_;
+  RowColumns known_;
+  int64_t next_ = 0;
   int32_t row_, leader_;
 };
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     CountStayingKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node,
                        int32_t* entries) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
     StayingRow row(graph, of_node, i);
     int32_t own = 0;
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) own += row.Stays(a.columns[p]) ? 1 : 0;
-    entries[i] = own;
-  }
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += group.lanes) {
+      own += row.template Stays<group.lanes>(a.columns[p]) ? 1 : 0;
+    }
+    own = group.Best(own, [](int32_t x, int32_t y) { return x + y; });
+    if (group.lane == 0) entries[i] = own;
+  });
 }
 
 // The host's FilteredRow: row i of D_F⁻¹ A_F, of the entries that stay, at `to`. `columns`: null:
 // they are there.
-__device__ void FilterRow(const RowsRef& a, int64_t i, const StayingRow& staying,
-                          const double* near_null, double least_left, int32_t* columns,
-                          double* to) {
+template <class Group>
+__device__ void FilterRow(const Group& group, const RowsRef& a, int64_t i,
+                          const StayingRow& staying, const double* near_null, double least_left,
+                          int32_t* columns, double* to) {
   const double near = near_null != nullptr ? near_null[i] : 1;
+  const int64_t begin = a.ptr[i], end = a.ptr[i + 1];
   double diagonal = 0, weak = 0;
   StayingRow row = staying;
-  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-    const int32_t j = a.columns[p];
+  for (int64_t first = begin; first < end; first += Group::lanes) {
+    const int64_t p = first + group.lane;
+    const int32_t j = p < end ? a.columns[p] : -1;
     if (j == i) diagonal = a.values[p];
-    if (near == 0 || row.Stays(j)) continue;
-    const double other = near_null != nullptr ? near_null[j] : 1;
-    weak = __dadd_rn(weak, __dmul_rn(a.values[p], other / near));
+    double part = 0;  // a sum that is not -0 stays what it is
+    if (j >= 0 && near != 0 && !row.template Stays<Group::lanes>(j)) {
+      const double other = near_null != nullptr ? near_null[j] : 1;
+      part = __dmul_rn(a.values[p], other / near);
+    }
+    if (group.Ballot(part != 0) == 0) continue;
+    weak = group.InOrder(weak, part, static_cast<int>(min(int64_t{Group::lanes}, end - first)));
   }
+  diagonal = group.Best(diagonal, [](double x, double y) { return x != 0 ? x : y; });
   const double lumped = __dadd_rn(diagonal, weak);
   const double divisor = lumped / diagonal >= least_left ? lumped : diagonal;
   row = staying;
-  for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-    const int32_t j = a.columns[p];
-    if (!row.Stays(j)) continue;
-    if (columns != nullptr) *columns++ = j;
-    *to++ = j == i ? 1 : a.values[p] / divisor;
+  for (int64_t first = begin; first < end; first += Group::lanes) {
+    const int64_t p = first + group.lane;
+    const int32_t j = p < end ? a.columns[p] : -1;
+    const bool stays = j >= 0 && row.template Stays<Group::lanes>(j);
+    const uint32_t all = group.Ballot(stays);
+    if (stays) {
+      const int before = group.Before(all);
+      if (columns != nullptr) columns[before] = j;
+      to[before] = j == i ? 1 : a.values[p] / divisor;
+    }
+    if (columns != nullptr) columns += __popc(all);
+    to += __popc(all);
   }
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     FilterKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node,
                  const double* __restrict__ near_null, double least_left,
                  const int64_t* __restrict__ ptr, int32_t* columns, double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    FilterRow(a, i, StayingRow(graph, of_node, i), near_null, least_left, columns + ptr[i],
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
+    FilterRow(group, a, i, StayingRow(graph, of_node, i), near_null, least_left, columns + ptr[i],
               values + ptr[i]);
-  }
+  });
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     FilterOnKernel(RowsRef a, const double* __restrict__ near_null, double least_left,
                    const int64_t* __restrict__ ptr, const int32_t* __restrict__ columns,
                    double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    FilterRow(a, i, StayingRow(ptr, columns, i), near_null, least_left, nullptr, values + ptr[i]);
-  }
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
+    FilterRow(group, a, i, StayingRow(ptr, columns, i), near_null, least_left, nullptr,
+              values + ptr[i]);
+  });
+}
+
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    CountNodesKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node, int block,
+                     int32_t* __restrict__ entries) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    const StayingNodes row(graph, of_node, i / block);
+    int32_t own = 0;
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += kLanes) {
+      own += row.Stays(a.columns[p] / block) ? 1 : 0;
+    }
+    own = group.Best(own, [](int32_t x, int32_t y) { return x + y; });
+    if (group.lane == 0) entries[i] = own;
+  });
+}
+
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    FilterNodesKernel(RowsRef a, StrongRef graph, const int32_t* __restrict__ of_node, int block,
+                      const int64_t* __restrict__ ptr, int32_t* __restrict__ columns,
+                      double* __restrict__ values) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    const StayingNodes row(graph, of_node, i / block);
+    const double diagonal = EntryAt({a.n, a.ptr, a.columns}, a.values, i, static_cast<int32_t>(i));
+    int64_t to = ptr[i];
+    for (int64_t first = a.ptr[i]; first < a.ptr[i + 1]; first += kLanes) {
+      const int64_t p = first + group.lane;
+      const bool there = p < a.ptr[i + 1];
+      const int32_t j = there ? a.columns[p] : 0;
+      const bool stays = there && row.Stays(j / block);
+      const uint32_t lanes = group.Ballot(stays);
+      if (stays) {
+        const int64_t at = to + group.Before(lanes);
+        columns[at] = j;
+        values[at] = j == i ? 1 : a.values[p] / diagonal;
+      }
+      to += __popc(lanes);
+    }
+  });
 }
 
 // The largest Σ_j |a_ij|, as bits, which are ordered as what they stand for. A NaN counts for
 // nothing.
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     LargestRowKernel(RowsRef a, unsigned long long* largest) {
+  const LaneGroup<kLanes> group;
   double most = 0;
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+  group.ForRows(a.n, [&](int64_t i) {
     double sum = 0;
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) sum += fabs(a.values[p]);
+    for (int64_t first = a.ptr[i]; first < a.ptr[i + 1]; first += kLanes) {
+      const int64_t left = a.ptr[i + 1] - first;
+      const double own = group.lane < left ? fabs(a.values[first + group.lane]) : 0;
+      sum = group.AddInOrder(sum, own, static_cast<int>(min(left, int64_t{kLanes})));
+    }
     if (sum > most) most = sum;
-  }
+  });
   __syncwarp();
   for (int step = 16; step > 0; step /= 2) most = fmax(most, __shfl_xor_sync(~0u, most, step));
   if (Lane() == 0) {
@@ -131,51 +216,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// norm[0] = ‖x‖ of the first x.
-__global__ void __launch_bounds__(kSumThreads)
-    StartKernel(int64_t n, double* __restrict__ x, double* norm, SumSpace space) {
-  double sums[1][1] = {};
-  ForOwn<1>(n, [&](int64_t i, int64_t, int) {
-    x[i] = fma(0x1p-64, static_cast<double>(AggregationKey(i, 0)), -0.5);
-    sums[0][0] = fma(x[i], x[i], sums[0][0]);
-  });
-  SumGrid<1, 1>(sums, space, [&](const double(&total)[1]) { norm[0] = sqrt(total[0]); });
-}
-
-// y = A x / norm[0], norm[1] = ‖y‖; a norm that is not positive stays. kTeam lanes a row.
-constexpr int kTeam = 8;
-__global__ void __launch_bounds__(kSumThreads)
-    PowerKernel(RowsRef a, const double* __restrict__ x, double* __restrict__ y, double* norm,
-                SumSpace space) {
-  const double before = norm[0];
-  double sums[1][1] = {};
-  const int lane = static_cast<int>(threadIdx.x) % kTeam;
-  const int64_t rounded = (a.n + 31) / 32 * 32;
-  for (int64_t i = (int64_t{blockIdx.x} * kSumThreads + threadIdx.x) / kTeam; i < rounded;
-       i += int64_t{gridDim.x} * (kSumThreads / kTeam)) {
-    double sum = 0;
-    if (i < a.n) {
-      for (int64_t p = a.ptr[i] + lane; p < a.ptr[i + 1]; p += kTeam) {
-        sum = fma(a.values[p], x[a.columns[p]], sum);
-      }
-    }
-    for (int step = kTeam / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (lane != 0 || i >= a.n || !(before > 0)) continue;
-    y[i] = sum / before;
-    sums[0][0] = fma(y[i], y[i], sums[0][0]);
-  }
-  SumGrid<1, 1>(sums, space,
-                [&](const double(&total)[1]) { norm[1] = before > 0 ? sqrt(total[0]) : before; });
-}
-
 // I - ω D_F⁻¹ A_F in place.
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads) DampKernel(RowsRef a, double omega, double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += kLanes) {
       const double scaled = __dmul_rn(-omega, values[p]);
       values[p] = a.columns[p] == i ? __dadd_rn(1, scaled) : scaled;
     }
-  }
+  });
 }
 
 __global__ void CutLengthsKernel(int64_t n, const int64_t* ptr, int32_t* entries) {
@@ -249,6 +299,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The same on known columns, as the host's Truncation::Fill: a thread a row.
+__global__ void __launch_bounds__(kThreads)
+    CutOnKernel(RowsRef whole, const double* __restrict__ coarse_near,
+                const int64_t* __restrict__ ptr, const int32_t* __restrict__ columns,
+                double* values) {
+  for (int64_t i = ThreadOfGrid(); i < whole.n; i += ThreadsOfGrid()) {
+    const int64_t begin = whole.ptr[i], end = whole.ptr[i + 1], to = ptr[i], last = ptr[i + 1];
+    const bool is_cut = last - to < end - begin;
+    double all = 0, left = 0;
+    int64_t at = to;
+    for (int64_t p = begin; is_cut && p < end; ++p) {
+      const int32_t j = whole.columns[p];
+      const double part =
+          coarse_near != nullptr ? __dmul_rn(whole.values[p], coarse_near[j]) : whole.values[p];
+      all = __dadd_rn(all, part);
+      if (at == last || columns[at] != j) continue;
+      left = __dadd_rn(left, part);
+      ++at;
+    }
+    const double scale = is_cut && left != 0 && all / left > 0 ? all / left : 1;
+    at = to;
+    for (int64_t p = begin; p < end; ++p) {
+      if (at == last || columns[at] != whole.columns[p]) continue;
+      values[at++] = is_cut ? __dmul_rn(whole.values[p], scale) : whole.values[p];
+    }
+  }
+}
+
 RowMatrix Cut(Context& context, const RowMatrix& whole, const double* coarse_near) {
   RowMatrix cut;
   cut.n = whole.n;
@@ -284,6 +362,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The values alone, of a known pattern.
+__global__ void __launch_bounds__(kThreads)
+    FillOnKernel(RowsRef a, const int64_t* __restrict__ ptr, double* values) {
+  for (int64_t i = WarpOfGrid(); i < a.n; i += WarpsOfGrid()) {
+    const int64_t begin = a.ptr[i], count = a.ptr[i + 1] - begin;
+    for (int64_t e = Lane(); e < count; e += 32) values[ptr[i] + e] = a.values[begin + e];
+    if (count == 0 && Lane() == 0) values[ptr[i]] = 1;
+  }
+}
+
 RowMatrix FillEmptyRows(Context& context, const RowMatrix& a) {
   RowMatrix filled;
   filled.n = a.n;
@@ -299,24 +387,37 @@ RowMatrix FillEmptyRows(Context& context, const RowMatrix& a) {
   return filled;
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     InverseDiagonalKernel(RowsRef a, bool l1, double factor, double* inverse) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+  ForRowsByLength<kLanes>(a.n, a.Entries(), [&](const auto& group, int64_t i) {
+    const int64_t end = a.ptr[i + 1];
     double diagonal = 0, sum = 0;
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) {
-      sum += fabs(a.values[p]);
-      if (a.columns[p] == i) diagonal = a.values[p];
+    for (int64_t first = a.ptr[i]; first < end; first += group.lanes) {
+      const int64_t p = first + group.lane;
+      const double value = p < end ? a.values[p] : 0;
+      if (p < end && a.columns[p] == i) diagonal = value;
+      if (l1) {
+        sum = group.InOrder(sum, fabs(value),
+                            static_cast<int>(min(int64_t{group.lanes}, end - first)));
+      }
     }
+    diagonal = group.Best(diagonal, [](double x, double y) { return x != 0 ? x : y; });
+    if (group.lane != 0) return;
     const double by = l1 ? copysign(sum, diagonal) : diagonal;
     inverse[i] = by != 0 ? __dmul_rn(1 / by, factor) : 0;
-  }
+  });
 }
 
+template <int kLanes>
 __global__ void __launch_bounds__(kThreads)
     OverDiagonalKernel(RowsRef a, const double* __restrict__ inverse, double* values) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    for (int64_t p = a.ptr[i]; p < a.ptr[i + 1]; ++p) values[p] = a.values[p] * inverse[i];
-  }
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    for (int64_t p = a.ptr[i] + group.lane; p < a.ptr[i + 1]; p += kLanes) {
+      values[p] = a.values[p] * inverse[i];
+    }
+  });
 }
 
 }  // namespace
@@ -327,94 +428,212 @@ RowMatrix FilterWeak(Context& context, const RowMatrix& a, const StrongRef& grap
   filtered.n = a.n;
   filtered.columns = a.columns;
   const Buffer<int32_t> entries(context, a.n);
-  const int blocks = Blocks(context, a.n, kThreads);
-  CountStayingKernel<<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node,
-                                                              entries.get());
-  CheckLaunch("CountStayingKernel");
-  SizeRows(context, entries, filtered);
-  FilterKernel<<<blocks, kThreads, 0, context.stream>>>(
-      RowsRef(a), graph, of_node, near_null, least_left, filtered.col_ptr.get(),
-      filtered.row_idx.get(), filtered.values.get());
-  CheckLaunch("FilterKernel");
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
+    const int blocks = Blocks(context, a.n, kThreads / lanes);
+    CountStayingKernel<lanes>
+        <<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node, entries.get());
+    CheckLaunch("CountStayingKernel");
+    SizeRows(context, entries, filtered);
+    FilterKernel<lanes><<<blocks, kThreads, 0, context.stream>>>(
+        RowsRef(a), graph, of_node, near_null, least_left, filtered.col_ptr.get(),
+        filtered.row_idx.get(), filtered.values.get());
+    CheckLaunch("FilterKernel");
+  });
+  return filtered;
+}
+
+RowMatrix FilterNodes(Context& context, const RowMatrix& a, const StrongRef& graph,
+                      const int32_t* of_node, int block) {
+  RowMatrix filtered;
+  filtered.n = a.n;
+  filtered.columns = a.columns;
+  const Buffer<int32_t> entries(context, a.n);
+  WithLanes(a.nnz, a.n, [&](auto lanes) {
+    const int blocks = Blocks(context, a.n, kThreads / lanes);
+    CountNodesKernel<lanes>
+        <<<blocks, kThreads, 0, context.stream>>>(RowsRef(a), graph, of_node, block, entries.get());
+    CheckLaunch("CountNodesKernel");
+    SizeRows(context, entries, filtered);
+    FilterNodesKernel<lanes><<<blocks, kThreads, 0, context.stream>>>(
+        RowsRef(a), graph, of_node, block, filtered.col_ptr.get(), filtered.row_idx.get(),
+        filtered.values.get());
+    CheckLaunch("FilterNodesKernel");
+  });
   return filtered;
 }
 
 void FilterWeakOn(Context& context, const RowMatrix& a, const double* near_null, double least_left,
                   RowMatrix& filtered) {
-  FilterOnKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(a), near_null, least_left, filtered.col_ptr.get(), filtered.row_idx.get(),
-      filtered.values.get());
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
+    FilterOnKernel<lanes><<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+        RowsRef(a), near_null, least_left, filtered.col_ptr.get(), filtered.row_idx.get(),
+        filtered.values.get());
+  });
   CheckLaunch("FilterOnKernel");
+}
+
+double RoundedBound(Context& context, double row_sums, double tight, const PowerFactor& a,
+                    int steps) {
+  double rho = row_sums;
+  if (rho > tight) rho = std::min(rho, 1.1 * PowerNorm(context, {a}, steps));
+  return std::ceil(rho * tuning::kBoundGrain) / tuning::kBoundGrain;
 }
 
 double SpectralBound(Context& context, const PatternRef& rows, const double* values, double tight,
                      int steps) {
   const RowsRef a(rows, values);
-  double rho = 0;
-  {
-    const Buffer<double> largest(context, 1);
-    largest.Fill(0);
-    LargestRowKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-        a, reinterpret_cast<unsigned long long*>(largest.get()));
-    CheckLaunch("LargestRowKernel");
-    rho = Read(context, largest, 0);
-  }
-  if (rho > tight) {
-    Buffer<double> x(context, a.n), y(context, a.n);
-    const Buffer<double> norm(context, steps + 1);
-    const Buffer<double> partial(context, int64_t{kMostSumBlocks} * kMostSums);
-    const Buffer<unsigned> arrived(context, 1);
-    arrived.Fill(0);
-    const SumSpace space{partial.get(), arrived.get()};
-    const int blocks = SumBlocks(context, a.n);
-    StartKernel<<<blocks, kSumThreads, 0, context.stream>>>(a.n, x.get(), norm.get(), space);
-    CheckLaunch("StartKernel");
-    for (int step = 0; step < steps; ++step) {
-      PowerKernel<<<SumBlocks(context, kTeam * a.n), kSumThreads, 0, context.stream>>>(
-          a, x.get(), y.get(), norm.get() + step, space);
-      CheckLaunch("PowerKernel");
-      std::swap(x, y);
-    }
-    rho = std::min(rho, 1.1 * Read(context, norm, steps));
-  }
-  return std::ceil(rho * kGrain) / kGrain;
+  const Buffer<double> largest(context, 1);
+  largest.Fill(0);
+  LargestRowKernel<8><<<Blocks(context, a.n, kThreads / 8), kThreads, 0, context.stream>>>(
+      a, reinterpret_cast<unsigned long long*>(largest.get()));
+  CheckLaunch("LargestRowKernel");
+  return RoundedBound(context, Read(context, largest, 0), tight, {rows, values}, steps);
 }
 
-DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
-                                      const RowMatrix& tentative, const double* coarse_near) {
-  DeviceProlongation made;
-  made.rho = SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps);
-  const double omega = 4 / (3 * made.rho);
-  DampKernel<<<Blocks(context, filtered.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(filtered), omega, filtered.values.get());
+namespace {
+
+// Makes I - ω D_F⁻¹ A_F of D_F⁻¹ A_F; returns ρ.
+double Damp(Context& context, const RowMatrix& filtered) {
+  const double rho =
+      SpectralBound(context, filtered.pattern(), filtered.values.get(), kTight, kPowerSteps);
+  WithLanes(filtered.nnz, filtered.n, [&](auto lanes) {
+    DampKernel<lanes>
+        <<<Blocks(context, filtered.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            RowsRef(filtered), 4 / (3 * rho), filtered.values.get());
+  });
   CheckLaunch("DampKernel");
+  return rho;
+}
+
+}  // namespace
+
+DeviceProlongation SmoothProlongation(Context& context, RowMatrix filtered,
+                                      const RowMatrix& tentative, const double* coarse_near,
+                                      int count, KeptProlongation* kept) {
+  DeviceProlongation made;
+  made.rho = Damp(context, filtered);
   made.p = Multiply(context, filtered, tentative);
-  if (made.p.longest > kMostAggregates) made.p = Cut(context, made.p, coarse_near);
+  if (made.p.longest > kMostAggregates * count) {
+    made.p = count == 1 ? Cut(context, made.p, coarse_near)
+                        : CutGroups(context, made.p, count, kMostAggregates);
+    if (kept != nullptr) kept->is_cut = true;
+  }
+  if (kept == nullptr) return made;
+  kept->filtered = PatternOf(std::move(filtered));
+  kept->p = CopyPattern(context, made.p);
   return made;
 }
 
+DeviceProlongation SmoothProlongationOn(Context& context, RowMatrix filtered,
+                                        const RowMatrix& tentative, const double* coarse_near,
+                                        const KeptProlongation& kept) {
+  DeviceProlongation made;
+  made.rho = Damp(context, filtered);
+  made.p = OnPattern(context, kept.p);
+  if (!kept.is_cut) {
+    MultiplyOn(context, filtered, tentative, made.p);
+    return made;
+  }
+  const RowMatrix whole = Multiply(context, filtered, tentative);
+  CutOnKernel<<<Blocks(context, whole.n, kThreads), kThreads, 0, context.stream>>>(
+      RowsRef(whole), coarse_near, made.p.col_ptr.get(), made.p.row_idx.get(), made.p.values.get());
+  CheckLaunch("CutOnKernel");
+  return made;
+}
+
+namespace {
+
+// Of entries of A P that there may be at once: those that half of what is left has room for.
+int64_t ThatFit(const Context& context, int64_t most_between) {
+  const int64_t left = context.arena->limit() - context.arena->used();
+  return std::min(left / 2 / kernels::kEntryBytes, most_between);
+}
+
+}  // namespace
+
 std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const RowMatrix& r,
-                                  const RowMatrix& a, const RowMatrix& p) {
-  const RowMatrix ap = Multiply(context, a, p, RowOrder::kAsFound);
-  auto coarse = MultiplyUpTo(context, most_entries, r, ap);
-  if (coarse.has_value() && coarse->empty > 0) coarse = FillEmptyRows(context, *coarse);
-  return coarse;
+                                  const RowMatrix& a, const RowMatrix& p, int64_t most_between,
+                                  KeptGalerkin* kept) {
+  RowMatrix ap = CountProduct(context, a, p);
+  std::optional<RowMatrix> coarse;
+  if (const int64_t most = ThatFit(context, most_between); ap.nnz > most) {
+    coarse = MultiplyInWaves(context, most_entries, most / 4, r, a, p, ap);
+  } else {
+    FillProduct(context, a, p, ap, RowOrder::kAsFound);
+    coarse = MultiplyUpTo(context, most_entries, r, ap);
+    if (kept != nullptr && coarse.has_value() && ap.nnz <= kernels::MostProductEntries(a.nnz)) {
+      kept->ap = PatternOf(std::move(ap));
+    }
+  }
+  ap = {};
+  if (!coarse.has_value() || coarse->empty == 0) return coarse;
+  RowMatrix filled = FillEmptyRows(context, *coarse);
+  if (kept != nullptr) kept->coarse = PatternOf(*std::move(coarse));
+  return filled;
+}
+
+RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, const RowMatrix& p,
+                     const KeptGalerkin& kept, const RowMatrix& result, int64_t most_between) {
+  const bool fills = kept.coarse.n > 0;
+  RowMatrix product = OnPattern(context, fills ? kept.coarse : result);
+  {
+    const bool known = kept.ap.n > 0;
+    RowMatrix ap = known ? OnPattern(context, kept.ap) : CountProduct(context, a, p);
+    if (const int64_t most = ThatFit(context, most_between); !known && ap.nnz > most) {
+      product.values =
+          std::move(MultiplyInWaves(context, product.nnz, most / 4, r, a, p, ap)->values);
+    } else {
+      known ? MultiplyOn(context, a, p, ap) : FillProduct(context, a, p, ap, RowOrder::kAsFound);
+      MultiplyOn(context, r, ap, product);
+    }
+  }
+  if (!fills) return product;
+  RowMatrix filled = OnPattern(context, result);
+  FillOnKernel<<<Blocks(context, product.n, layout::kWarps), kThreads, 0, context.stream>>>(
+      RowsRef(product), filled.col_ptr.get(), filled.values.get());
+  CheckLaunch("FillOnKernel");
+  return filled;
+}
+
+std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                  const NodeMatrix& a, const NodeMatrix& p) {
+  NodeProduct ap = *MultiplyNodes(context, kAnyNumber, a, p, RowOrder::kAsFound);
+  auto coarse = MultiplyNodes(context, most_entries, r, NodesOf(ap, a.rows, p.columns));
+  if (!coarse) return std::nullopt;
+  if (coarse->whole.empty > 0) return FillEmptyRows(context, coarse->whole);
+  return std::move(coarse->whole);
 }
 
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {
   Buffer<double> inverse(context, a.n);
-  InverseDiagonalKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(a), l1, factor, inverse.get());
+  WithFewLanes(a.nnz, a.n, [&](auto lanes) {
+    InverseDiagonalKernel<lanes>
+        <<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            RowsRef(a), l1, factor, inverse.get());
+  });
   CheckLaunch("InverseDiagonalKernel");
   return inverse;
 }
 
 double SmootherRho(Context& context, const RowMatrix& a, const Buffer<double>& inverse) {
   const Buffer<double> values(context, a.nnz);
-  OverDiagonalKernel<<<Blocks(context, a.n, kThreads), kThreads, 0, context.stream>>>(
-      RowsRef(a), inverse.get(), values.get());
+  WithLanes(a.nnz, a.n, [&](auto lanes) {
+    OverDiagonalKernel<lanes>
+        <<<Blocks(context, a.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            RowsRef(a), inverse.get(), values.get());
+  });
   CheckLaunch("OverDiagonalKernel");
   return SpectralBound(context, a.pattern(), values.get(), kTight, kPowerSteps);
+}
+
+double FactoredRho(Context& context, const RowMatrix& a, const NodeMatrix* by_nodes,
+                   const RowMatrix& g, const RowMatrix& gt) {
+  const double norm = PowerNorm(context,
+                                {{gt.pattern(), gt.values.get()},
+                                 {a.pattern(), a.values.get(), by_nodes},
+                                 {g.pattern(), g.values.get()}},
+                                kPowerSteps);
+  return std::ceil(kernels::kAboveFactored * norm * tuning::kBoundGrain) / tuning::kBoundGrain;
 }
 
 }  // namespace spaid::cuda

@@ -2,6 +2,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/amg/cuda/lanes.h"
+#include "kernels/amg/cuda/near_null.h"
 #include "kernels/amg/cuda/scaling.h"
 #include "kernels/amg/scaling.h"
 #include "kernels/krylov/cuda/layout_grid.h"
@@ -14,6 +16,7 @@ namespace {
 using layout::Blocks, layout::kThreads, layout::ThreadOfGrid, layout::ThreadsOfGrid;
 
 constexpr int64_t kBlock = kernels::kRowsOfOneThread;  // of the host's sums
+constexpr int kLanes = 8;                              // of a row
 
 // Holds the answers to what the host asks of all rows.
 struct Findings {
@@ -28,7 +31,14 @@ __global__ void __launch_bounds__(kThreads)
     DiagonalKernel(PatternRef a, const double* __restrict__ values, bool symmetric,
                    double* __restrict__ diagonal, double* __restrict__ scale, Findings* found) {
   const double first = EntryAt(a, values, 0, 0);
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(a.n, [&](int64_t i) {
+    double sum = 0;
+    for (int64_t p = a.col_ptr[i]; p < a.col_ptr[i + 1]; p += kLanes) {
+      const auto there = static_cast<int>(min(a.col_ptr[i + 1] - p, int64_t{kLanes}));
+      sum = group.AddInOrder(sum, group.lane < there ? fabs(values[p + group.lane]) : 0, there);
+    }
+    if (group.lane != 0) return;
     const double d = EntryAt(a, values, i, static_cast<int32_t>(i));
     diagonal[i] = d;
     if (i == 0) found->first_diagonal = d;
@@ -36,16 +46,13 @@ __global__ void __launch_bounds__(kThreads)
       atomicMin(&found->first_bad, static_cast<unsigned long long>(i));
     }
     if (symmetric) scale[i] = 1 / sqrt(fabs(d));
-    double sum = 0;
-#pragma unroll 4
-    for (int64_t p = a.col_ptr[i]; p < a.col_ptr[i + 1]; ++p) sum = __dadd_rn(sum, fabs(values[p]));
     const double over = sum / fabs(d);
     // Bits of numbers that are not negative are in their order.
     if (over > 0 && over > __longlong_as_double(static_cast<long long>(
                                *static_cast<volatile unsigned long long*>(&found->beta)))) {
       atomicMax(&found->beta, static_cast<unsigned long long>(__double_as_longlong(over)));
     }
-  }
+  });
 }
 
 // Â on the pattern of A; in place.
@@ -95,24 +102,29 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The host's sums of its blocks of rows.
+// The host's sums of its blocks of rows: a warp each.
 __global__ void __launch_bounds__(kThreads)
     BlockSumsKernel(int64_t n, const double* __restrict__ c, const double* __restrict__ energy,
                     const double* __restrict__ of_ones, double* __restrict__ sums) {
+  const LaneGroup<32> warp;
   const int64_t blocks = (n + kBlock - 1) / kBlock;
-  for (int64_t k = ThreadOfGrid(); k < blocks; k += ThreadsOfGrid()) {
+  warp.ForRows(blocks, [&](int64_t k) {
     const int64_t end = (k + 1) * kBlock < n ? (k + 1) * kBlock : n;
     double all = 0, squares = 0, ones = 0;
-#pragma unroll 8
-    for (int64_t i = k * kBlock; i < end; ++i) {
-      all = __dadd_rn(all, energy[i]);
-      squares = __dadd_rn(squares, __dmul_rn(c[i], c[i]));
-      ones = __dadd_rn(ones, of_ones[i]);
+#pragma unroll 4
+    for (int64_t first = k * kBlock; first < end; first += 32) {
+      const int64_t i = first + warp.lane;
+      const int count = end - first < 32 ? static_cast<int>(end - first) : 32;
+      const bool there = i < end;
+      all = warp.InOrder(all, there ? energy[i] : 0, count);
+      squares = warp.InOrder(squares, there ? __dmul_rn(c[i], c[i]) : 0, count);
+      ones = warp.InOrder(ones, there ? of_ones[i] : 0, count);
     }
+    if (warp.lane != 0) return;
     sums[k] = all;
     sums[blocks + k] = squares;
     sums[2 * blocks + k] = ones;
-  }
+  });
 }
 
 double Sum(std::span<const double> of) {
@@ -123,23 +135,12 @@ double Sum(std::span<const double> of) {
 
 }  // namespace
 
-std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool symmetric,
-                                              std::span<const double> given) {
+std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, bool symmetric,
+                                              const kernels::NearNull& given, int block) {
   const int64_t n = a.n;
   const int rows_grid = Blocks(context, n, kThreads);
   UnitScaled made;
-  const auto by_rows = [](Matrix from) {
-    RowMatrix rows;
-    static_cast<Matrix&>(rows) = std::move(from);
-    rows.columns = rows.n;
-    return rows;
-  };
-  if (symmetric) {
-    made.rows = by_rows(std::move(a));
-  } else {
-    made.mirror = by_rows(std::move(a));
-    made.rows = Transpose(context, made.mirror);
-  }
+  made.rows = std::move(a);
   const PatternRef pattern = made.rows.pattern();
   double* const values = made.rows.values.get();
   const Buffer<Findings> there(context, 1);
@@ -147,7 +148,7 @@ std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool s
   there.CopyIn(&found, 1);
   const Buffer<double> diagonal(context, n);
   if (symmetric) made.scale = Buffer<double>(context, n);
-  DiagonalKernel<<<rows_grid, kThreads, 0, context.stream>>>(
+  DiagonalKernel<<<Blocks(context, n, kThreads / kLanes), kThreads, 0, context.stream>>>(
       pattern, values, symmetric, diagonal.get(), made.scale.get(), there.get());
   CheckLaunch("DiagonalKernel");
   there.CopyOut(&found, 1);
@@ -160,8 +161,15 @@ std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool s
         pattern, made.scale.get(), made.sign, values);
     CheckLaunch("ScaleKernel");
   }
-  Buffer<double> from(context, static_cast<int64_t>(given.size())), near(context, n);
-  from.CopyIn(given.data(), from.size());
+  made.near_count = given.ones() ? block : given.count;
+  if (made.near_count > 1) {
+    NearVectors several = MakeNearVectors(context, made.rows, made.scale, given, made.near_count);
+    made.near_null = std::move(several.values);
+    made.rayleigh = several.rayleigh;
+    return made;
+  }
+  Buffer<double> from(context, static_cast<int64_t>(given.values.size())), near(context, n);
+  from.CopyIn(given.values.data(), from.size());
   NearNullKernel<<<rows_grid, kThreads, 0, context.stream>>>(n, from.get(), made.scale.get(),
                                                              near.get(), there.get());
   CheckLaunch("NearNullKernel");
@@ -171,7 +179,7 @@ std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool s
   CheckLaunch("EnergyKernel");
   const int64_t blocks = (n + kBlock - 1) / kBlock;
   const Buffer<double> sums(context, 3 * blocks);
-  BlockSumsKernel<<<Blocks(context, blocks, kThreads), kThreads, 0, context.stream>>>(
+  BlockSumsKernel<<<Blocks(context, blocks, layout::kWarps), kThreads, 0, context.stream>>>(
       n, near.get(), energy.get(), of_ones.get(), sums.get());
   CheckLaunch("BlockSumsKernel");
   std::vector<double> of_blocks(static_cast<size_t>(3 * blocks));
@@ -183,7 +191,7 @@ std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool s
   const double squares = part(1);
   made.rayleigh = std::max(0.0, squares > 0 ? part(0) / squares : 0);
   bool constant = found.varies == 0 && found.first_near != 0;
-  if (given.empty()) {
+  if (given.ones()) {
     const double plain = part(2) / static_cast<double>(n);
     if (plain < kernels::kMuchLessRayleigh * made.rayleigh) {
       made.rayleigh = plain;

@@ -1,12 +1,12 @@
-// The matrix that multigrid works on, and its near-null vector, on a device: kernels/amg/scaling.h
-// for one unknown a node and one near-null vector, with the host's bits.
+// The matrix that multigrid works on, and its near-null vectors, on a device:
+// kernels/amg/scaling.h, with the host's bits.
 //
-//   UnitScaled a = ScaleToUnitDiagonal(context, std::move(columns), symmetric, given);
+//   auto a = ScaleToUnitDiagonal(context, std::move(rows), symmetric, given, block);
 #pragma once
 
 #include <optional>
-#include <span>
 
+#include "kernels/amg/tentative.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/products.h"
 
@@ -15,17 +15,18 @@ namespace spaid::cuda {
 // kernels::UnitScaled and NearNull, on the device.
 struct UnitScaled {
   RowMatrix rows;
-  RowMatrix mirror;      // Aᵀ by rows, where A is not symmetric
   Buffer<double> scale;  // empty: ones
   double sign = 1, beta = 0;
-  Buffer<double> near_null;  // empty: ones
+  int near_count = 1;
+  Buffer<double> near_null;  // n x near_count, by columns; empty: ones
   double rayleigh = 0;
 };
 
-// Scales A, by columns on the device with values. `given`: the near-null vector of the caller, of
-// finite elements; empty: constants. Nothing where the diagonal has a zero, or, of a symmetric A,
-// both signs. Scratch: 64 bytes a row. Waits for the device. Throws Failure.
-std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, Matrix a, bool symmetric,
-                                              std::span<const double> given);
+// Scales A, by rows. `given`: GivenNearNull's, without values constants, one for each of the
+// `block` unknowns of a node. Nothing where the diagonal has a zero, or, of a symmetric A, both
+// signs. Scratch: 48 bytes a row, and 8 an element of near-null vectors. Waits for the device.
+// Throws Failure.
+std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, bool symmetric,
+                                              const kernels::NearNull& given, int block);
 
 }  // namespace spaid::cuda

@@ -1,9 +1,11 @@
 #include <algorithm>
-#include <span>
+#include <limits>
 #include <utility>
 
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
+#include "kernels/amg/cuda/factors.h"
+#include "kernels/amg/cuda/node_prolongation.h"
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/cuda/scaling.h"
 #include "kernels/amg/cuda/set_up.h"
@@ -57,34 +59,62 @@ __global__ void __launch_bounds__(kThreads)
   if (!finite) *bad = 1;
 }
 
+// Ends a set-up that is the host's after all.
+struct LeftToTheHost {};
+
 // One coarsening after the other.
 class Builder {
  public:
+  // Makes a plan.
   Builder(Context& context, bool symmetric, const AmgOptions& options, const kernels::Context& host)
-      : context_(context), host_(host) {
+      : context_(context), host_(host), plan_(std::in_place) {
     made_.options = options;
-    made_.options.block_size = 1;
     made_.symmetric = symmetric;
+    block_ = options.block_size;
+  }
+  // Goes by one.
+  Builder(Context& context, const SetUpPlan& from, const kernels::Context& host)
+      : context_(context), host_(host), from_(&from), other_(context, 1) {
+    made_.options = from_->options;
+    made_.symmetric = from_->symmetric;
+    other_.Fill(0);
   }
 
-  std::optional<Hierarchy> Build(Matrix a, std::span<const double> given) {
-    auto scaled = ScaleToUnitDiagonal(context_, std::move(a), made_.symmetric, given);
+  std::optional<Hierarchy> Build(RowMatrix a, const kernels::NearNull& given) {
+    if (a.nnz > std::numeric_limits<int32_t>::max()) plan_.reset();  // of Transposition
+    if (!made_.symmetric) {
+      mirror_ = std::move(a);
+      a = from_ != nullptr ? TransposeOn(context_, mirror_, from_->by_rows)
+          : plan_          ? Transpose(context_, mirror_, plan_->by_rows)
+                           : Transpose(context_, mirror_);
+      if (plan_) plan_->by_columns = CopyPattern(context_, mirror_);
+    }
+    auto scaled = ScaleToUnitDiagonal(context_, std::move(a), made_.symmetric, given, block_);
     if (!scaled) return std::nullopt;
     AmgOptions& options = made_.options;
     AmgQuality& quality = made_.quality;
     quality.beta = made_.beta = scaled->beta;
-    quality.block_size = 1;
+    quality.block_size = block_;
     quality.near_null_rayleigh = scaled->rayleigh;
-    quality.smoother = ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
-    if (!IsDiagonal(quality.smoother)) return std::nullopt;
+    quality.smoother = from_ != nullptr
+                           ? from_->smoother
+                           : ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
+    quality.reused = from_ != nullptr;
+    if (!IsDiagonal(quality.smoother) && !IsFactored(quality.smoother)) return std::nullopt;
+    if (block_ > 1 || scaled->near_count > 1 || !IsDiagonal(quality.smoother)) plan_.reset();
+    if (plan_) {
+      plan_->options = options;
+      plan_->symmetric = made_.symmetric;
+      plan_->smoother = quality.smoother;
+    }
     if (options.hierarchy_precision == kernels::Precision::kAuto) {
       options.hierarchy_precision = kernels::ChoosePrecision(made_.symmetric, scaled->beta);
     }
     quality.precision = options.hierarchy_precision;
     made_.scale = std::move(scaled->scale);
     made_.sign = scaled->sign;
+    near_count_ = scaled->near_count;
     near_null_ = std::move(scaled->near_null);
-    mirror_ = std::move(scaled->mirror);
     RowMatrix rows = std::move(scaled->rows);
     scaled.reset();
     all_entries_ = rows.nnz;
@@ -95,7 +125,10 @@ class Builder {
       if (!MayCoarsen(rows) || !Coarsen(rows)) break;
       rows = std::move(coarse_);
     }
+    if (from_ != nullptr && Read(context_, other_, 0) != 0) return std::nullopt;
+    if (plan_) plan_->last = CopyPattern(context_, rows);
     Finish(std::move(rows));
+    made_.plan = std::move(plan_);
     return std::move(made_);
   }
 
@@ -103,6 +136,17 @@ class Builder {
   static bool IsDiagonal(SmootherKind kind) {
     return kind == SmootherKind::kL1Jacobi || kind == SmootherKind::kJacobi ||
            kind == SmootherKind::kChebyshev;
+  }
+  bool IsFactored(SmootherKind kind) const {
+    return made_.symmetric && (kind == SmootherKind::kFsai || kind == SmootherKind::kAfsai);
+  }
+
+  const NodeMatrix* NodesOfA() const { return by_nodes_ ? &*by_nodes_ : nullptr; }
+
+  // The host's Builder::Threshold.
+  double Threshold() const {
+    const double theta = made_.options.strength_threshold;
+    return made_.options.block_size > 1 ? theta * theta : theta;
   }
 
   void CheckStop() const {
@@ -119,6 +163,7 @@ class Builder {
   }
 
   bool MayCoarsen(const RowMatrix& rows) const {
+    if (from_ != nullptr) return made_.levels.size() < from_->levels.size();
     return rows.n > made_.options.max_coarse_size &&
            static_cast<int>(made_.levels.size()) + 1 < made_.options.max_levels;
   }
@@ -127,74 +172,182 @@ class Builder {
     return kernels::MostEntries(made_.options, made_.quality.levels.front().nnz, all_entries_);
   }
 
+  int64_t MostBetween() const {
+    return kernels::MostProductEntries(made_.quality.levels.front().nnz);
+  }
+
   // Makes coarse_ and a level of `rows`, which goes into it. False: there is nothing coarser, and
   // `rows` stays.
   bool Coarsen(RowMatrix& rows) {
-    kernels::AmgLevelQuality& quality = made_.quality.levels.back();
-    if (!made_.symmetric && !made_.levels.empty()) mirror_ = Transpose(context_, rows);
-    const RowMatrix* const mirror = made_.symmetric ? nullptr : &mirror_;
-    StrongGraph graph = FindStrong(context_, rows, mirror, made_.options.strength_threshold);
-    const Aggregates aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
-    if (!kernels::IsCoarser(aggregates.count, rows.n)) return false;
-    graph.weights = {};
-    quality.aggregates = aggregates.count;
-    quality.isolated = aggregates.isolated;
-    CheckStop();
     SetUpLevel level;
     level.n = rows.n;
-    Tentative tentative = MakeTentative(context_, aggregates, near_null_);
-    const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
-    if (!smoothed || !SmoothedGalerkin(rows, mirror, graph, aggregates, tentative, level)) {
-      quality.guarded = smoothed;
-      graph = {};
-      level.r = Transpose(context_, tentative.p);
-      level.p = std::move(tentative.p);
-      auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p);
-      coarse_ = coarse ? *std::move(coarse) : RowMatrix();
-    }
-    mirror_ = {};
-    if (coarse_.n == 0 || coarse_.nnz > MostEntries()) {
-      coarse_ = {};
-      too_large_ = true;
+    SetUpPlan::Level kept;
+    if (from_ != nullptr) {
+      MakeCoarseAgain(rows, from_->levels[made_.levels.size()], level);
+    } else if (!MakeCoarse(rows, kept, level)) {
       return false;
     }
     CheckStop();
     all_entries_ += coarse_.nnz;
-    quality.nnz_p = level.p.nnz;
+    made_.quality.levels.back().nnz_p = level.p.nnz;
     Smooth(rows, made_.quality.smoother, made_.options.chebyshev_degree, level);
+    by_nodes_.reset();
+    made_.quality.levels.back().nnz_smoother = level.g.nnz;
+    if (plan_) {
+      kept.a = CopyPattern(context_, rows);
+      plan_->levels.push_back(std::move(kept));
+      const kernels::AmgLevelQuality& first = made_.quality.levels.front();
+      if (HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
+    }
     level.a = std::move(rows);
-    level.near_null = std::exchange(near_null_, std::move(tentative.coarse));
+    level.near_count = block_ = near_count_;
+    level.near_null = std::exchange(near_null_, std::move(coarse_near_));
     made_.levels.push_back(std::move(level));
     return true;
   }
 
-  // False: A_c would grow too much.
-  bool SmoothedGalerkin(const RowMatrix& rows, const RowMatrix* mirror, const StrongGraph& graph,
-                        const Aggregates& aggregates, const Tentative& tentative,
-                        SetUpLevel& level) {
-    const auto smooth = [&](const RowMatrix& of) {
-      RowMatrix filtered = FilterWeak(context_, of, graph.ref(), aggregates.of_node.get(),
-                                      near_null_.get(), kernels::LeastLeft(made_.symmetric));
-      return SmoothProlongation(context_, std::move(filtered), tentative.p, tentative.coarse.get());
-    };
-    DeviceProlongation right = smooth(rows);
-    made_.quality.levels.back().rho = right.rho;
-    if (mirror == nullptr) {
-      level.r = Transpose(context_, right.p);
-    } else {  // R = (P of Aᵀ)ᵀ
-      level.r = Transpose(context_, smooth(*mirror).p);
+  // Aᵀ, or Pᵀ, of which a plan keeps the pattern.
+  RowMatrix Turned(const RowMatrix& of, Transposition& kept) {
+    return plan_ ? Transpose(context_, of, kept) : Transpose(context_, of);
+  }
+
+  // Decides what a plan keeps, and makes coarse_, its near-null vectors, and P and R of the level.
+  bool MakeCoarse(const RowMatrix& rows, SetUpPlan::Level& kept, SetUpLevel& level) {
+    kernels::AmgLevelQuality& quality = made_.quality.levels.back();
+    if (!made_.symmetric && !made_.levels.empty()) {
+      mirror_ = Turned(rows, kept.mirror);
     }
+    StrongGraph graph =
+        FindStrong(context_, rows, made_.symmetric ? nullptr : &mirror_, Threshold(), block_);
+    kept.aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
+    const Aggregates& aggregates = kept.aggregates;
+    if (!kernels::IsCoarser(aggregates.count, graph.n)) {
+      mirror_ = {};
+      return false;
+    }
+    graph.weights = {};
+    quality.aggregates = aggregates.count;
+    quality.isolated = aggregates.isolated;
+    CheckStop();
+    by_nodes_ = HasNodeProducts(block_) ? ByNodes(context_, rows, block_, block_) : std::nullopt;
+    Tentative tentative = MakeTentative(context_, aggregates, near_null_, near_count_, block_,
+                                        plan_ ? &kept.members : nullptr);
+    if (plan_) kept.tentative = CopyPattern(context_, tentative.p);
+    coarse_near_ = std::move(tentative.coarse);
+    const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
+    if (!smoothed || !SmoothedGalerkin(rows, std::move(graph), tentative, kept, level)) {
+      quality.guarded = kept.guarded = smoothed;
+      graph = {};
+      mirror_ = {};
+      kept.right = {};
+      kept.left = {};
+      kept.mirror = {};
+      level.r = Turned(tentative.p, kept.r);
+      level.p = std::move(tentative.p);
+      auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p, MostBetween(),
+                             plan_ ? &kept.product : nullptr);
+      coarse_ = coarse ? *std::move(coarse) : RowMatrix();
+    }
+    if (coarse_.n > 0 && coarse_.nnz <= MostEntries()) return true;
+    coarse_ = {};
+    too_large_ = true;
+    return false;
+  }
+
+  // False: A_c would grow too much.
+  bool SmoothedGalerkin(const RowMatrix& rows, StrongGraph graph, const Tentative& tentative,
+                        SetUpPlan::Level& kept, SetUpLevel& level) {
+    const int32_t* const of_node = kept.aggregates.of_node.get();
+    if (by_nodes_ && made_.symmetric) {
+      const auto p0 = ByNodes(context_, kept.aggregates, tentative, near_count_, block_);
+      auto smoothed =
+          p0 ? SmoothNodes(context_, *by_nodes_, graph.ref(), of_node, *p0) : std::nullopt;
+      if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), level);
+    }
+    const auto smooth = [&](const RowMatrix& of, KeptProlongation& patterns) {
+      RowMatrix filtered = block_ > 1 || near_count_ > 1
+                               ? FilterNodes(context_, of, graph.ref(), of_node, block_)
+                               : FilterWeak(context_, of, graph.ref(), of_node, near_null_.get(),
+                                            kernels::LeastLeft(made_.symmetric));
+      DeviceProlongation made =
+          SmoothProlongation(context_, std::move(filtered), tentative.p, coarse_near_.get(),
+                             near_count_, plan_ ? &patterns : nullptr);
+      if (patterns.filtered.nnz == of.nnz) patterns.filtered = {};  // all are strong
+      return made;
+    };
+    DeviceProlongation right = smooth(rows, kept.right);
+    made_.quality.levels.back().rho = right.rho;
+    if (made_.symmetric) {
+      level.r = Turned(right.p, kept.r);
+    } else {  // R = (P of Aᵀ)ᵀ
+      level.r = Turned(smooth(mirror_, kept.left).p, kept.r);
+    }
+    graph = {};
+    mirror_ = {};
     level.p = std::move(right.p);
     CheckStop();
-    auto coarse =
-        Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows, level.p);
-    if (!coarse) return false;
-    coarse_ = *std::move(coarse);
-    return true;
+    return Take(Galerkin(context_, kernels::MostCoarse(made_.options, rows.nnz), level.r, rows,
+                         level.p, MostBetween(), plan_ ? &kept.product : nullptr));
+  }
+
+  // The same with products by nodes.
+  bool NodeGalerkin(int64_t nnz, NodeProlongation smoothed, SetUpLevel& level) {
+    made_.quality.levels.back().rho = smoothed.rho;
+    NodeMatrix p = NodesOf(smoothed.p, block_, near_count_);
+    NodeProduct turned = Transpose(context_, p);
+    const NodeMatrix r = NodesOf(turned, near_count_, block_);
+    CheckStop();
+    const bool taken =
+        Take(Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_, p));
+    level.p = std::move(smoothed.p.whole);
+    level.r = std::move(turned.whole);
+    return taken;
+  }
+
+  bool Take(std::optional<RowMatrix> coarse) {
+    if (coarse) coarse_ = *std::move(coarse);
+    return coarse.has_value();
+  }
+
+  // The same by what is known.
+  void MakeCoarseAgain(const RowMatrix& rows, const SetUpPlan::Level& kept, SetUpLevel& level) {
+    kernels::AmgLevelQuality& quality = made_.quality.levels.back();
+    quality.aggregates = kept.aggregates.count;
+    quality.isolated = kept.aggregates.isolated;
+    quality.guarded = kept.guarded;
+    Tentative tentative = TentativeOn(context_, kept.aggregates, kept.members, kept.tentative,
+                                      near_null_, other_.get());
+    coarse_near_ = std::move(tentative.coarse);
+    const auto smooth = [&](const RowMatrix& of, const KeptProlongation& patterns) {
+      RowMatrix filtered = OnPattern(context_, patterns.filtered.n > 0 ? patterns.filtered : of);
+      FilterWeakOn(context_, of, near_null_.get(), kernels::LeastLeft(made_.symmetric), filtered);
+      return SmoothProlongationOn(context_, std::move(filtered), tentative.p, coarse_near_.get(),
+                                  patterns);
+    };
+    if (kept.right.p.n == 0) {
+      level.p = std::move(tentative.p);
+    } else {
+      DeviceProlongation right = smooth(rows, kept.right);
+      quality.rho = right.rho;
+      level.p = std::move(right.p);
+    }
+    if (made_.symmetric || kept.right.p.n == 0) {
+      level.r = TransposeOn(context_, level.p, kept.r);
+    } else {
+      if (!made_.levels.empty()) mirror_ = TransposeOn(context_, rows, kept.mirror);
+      level.r = TransposeOn(context_, smooth(mirror_, kept.left).p, kept.r);
+    }
+    mirror_ = {};
+    CheckStop();
+    const size_t below = made_.levels.size() + 1;
+    coarse_ = GalerkinOn(context_, level.r, rows, level.p, kept.product,
+                         below < from_->levels.size() ? from_->levels[below].a : from_->last,
+                         MostBetween());
   }
 
   void Smooth(const RowMatrix& a, SmootherKind kind, int degree, SetUpLevel& level) {
     level.kind = kind;
+    if (IsFactored(kind)) return SmoothByFactor(a, kind, level);
     const bool l1 = kind == SmootherKind::kL1Jacobi;
     level.diagonal = InverseDiagonal(context_, a, l1, l1 ? kernels::kSmootherStep : 1);
     if (l1) return ScaleBy(level);
@@ -205,6 +358,16 @@ class Builder {
     }
     level.diagonal = InverseDiagonal(context_, a, /*l1=*/false, kernels::kSmootherStep / level.rho);
     ScaleBy(level);
+  }
+
+  void SmoothByFactor(const RowMatrix& a, SmootherKind kind, SetUpLevel& level) {
+    const Caller caller(host_.stop, "the set-up of multigrid", [&](int64_t, int64_t) { Report(); });
+    auto factor = MakeFactor(context_, a, NodesOfA(), kind, made_.options, caller);
+    if (!factor) throw LeftToTheHost();
+    level.g = std::move(factor->g);
+    level.gt = std::move(factor->gt);
+    level.rho = factor->rho;
+    level.omega = factor->omega;
   }
 
   // The level's unknowns are scaled so that a step of its smoother is x += r - A x.
@@ -238,6 +401,7 @@ class Builder {
              kernels::kLastChebyshevDegree, last);
       last.a = std::move(rows);
     }
+    last.near_count = near_count_;
     last.near_null = std::move(near_null_);
     made_.levels.push_back(std::move(last));
     kernels::SumUp(&quality);
@@ -248,11 +412,14 @@ class Builder {
     }
   }
 
-  kernels::CoarseInverse Invert(const RowMatrix& rows) const {
+  CoarseInverse Invert(const RowMatrix& rows) const {
     if (auto there = InvertCoarse(context_, rows, made_.symmetric)) return *std::move(there);
-    auto here = kernels::InvertCoarse(DownloadRows(context_, rows), made_.symmetric, host_);
+    const auto here = kernels::InvertCoarse(DownloadRows(context_, rows), made_.symmetric, host_);
     if (!here.ok()) throw Refusal{here.status()};
-    return *std::move(here);
+    CoarseInverse sent{here->n, Buffer<double>(context_, here->n * here->n), here->singular_pivots};
+    sent.rows.CopyIn(here->rows.data(), sent.rows.size());
+    context_.Synchronize();
+    return sent;
   }
 
   // Whether the precision of the cycle holds all of it.
@@ -267,6 +434,7 @@ class Builder {
         LayOut<Value>(context_, rows, left, right, nullptr, bad.get() + l);
       };
       look(level.a, {&level.left}, {&level.right});
+      look(level.g, {}, {});
       if (l + 1 == count) continue;
       look(level.p, {&level.right, true}, {&made_.levels[l + 1].right});
       look(level.r, {&made_.levels[l + 1].left}, {&level.left, true});
@@ -282,7 +450,13 @@ class Builder {
   Context& context_;
   const kernels::Context& host_;
   Hierarchy made_;
-  Buffer<double> near_null_;  // of the level at hand
+  std::optional<SetUpPlan> plan_;    // to be filled in; nothing: `from_` is there, or none is kept
+  const SetUpPlan* from_ = nullptr;  // null: nothing is decided yet
+  Buffer<int32_t> other_;            // 1 where P0 has not the pattern of `from_`
+  int block_ = 1;                    // unknowns of a node of the level at hand
+  int near_count_ = 1;
+  Buffer<double> near_null_, coarse_near_;  // of that level, and below
+  std::optional<NodeMatrix> by_nodes_;      // A of that level, where its nodes are whole
   RowMatrix mirror_, coarse_;
   int64_t all_entries_ = 0;
   bool too_large_ = false;  // a level was, for max_operator_complexity
@@ -307,10 +481,36 @@ template void LayOut<double>(const Context&, const RowMatrix&, const Factor&, co
                              double*, int32_t*);
 
 std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNullInput& near_null, const AmgOptions& options,
+                               const kernels::NearNull& given, const AmgOptions& options,
                                const kernels::Context& host) {
   if (a.n == 0) return std::nullopt;
-  return Builder(context, symmetric, options, host).Build(std::move(a), near_null.vectors);
+  RowMatrix rows;
+  static_cast<Matrix&>(rows) = std::move(a);
+  rows.columns = rows.n;
+  try {
+    return Builder(context, symmetric, options, host).Build(std::move(rows), given);
+  } catch (const LeftToTheHost&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
+                                    const kernels::NearNull& given, const kernels::Context& host) {
+  return Builder(context, plan, host).Build(std::move(a), given);
+}
+
+int64_t HeldBytes(const SetUpPlan& plan) {
+  int64_t bytes = HeldBytes(plan.by_columns) + HeldBytes(plan.by_rows) + HeldBytes(plan.last);
+  for (const SetUpPlan::Level& level : plan.levels) {
+    bytes += HeldBytes(level.a) + HeldBytes(level.aggregates.of_node) +
+             HeldBytes(level.members.begin) + HeldBytes(level.members.node) +
+             HeldBytes(level.tentative) + HeldBytes(level.mirror) + HeldBytes(level.r) +
+             HeldBytes(level.product.ap) + HeldBytes(level.product.coarse);
+    for (const KeptProlongation* of : {&level.right, &level.left}) {
+      bytes += HeldBytes(of->filtered) + HeldBytes(of->p);
+    }
+  }
+  return bytes;
 }
 
 }  // namespace spaid::cuda

@@ -1,8 +1,9 @@
-// The set-up of multigrid on a device: the levels of the host's BuildAmg (kernels/amg/amg.h), for
-// one unknown a node, aggregates, and smoothers by a diagonal. Aggregates, patterns and values have
-// the host's bits.
+// The set-up of multigrid on a device: the levels of the host's BuildAmg (kernels/amg/amg.h), by
+// aggregates, with smoothers by a diagonal, FSAI or aFSAI. Aggregates, patterns and values have the
+// host's bits, but for those of FSAI and aFSAI.
 //
-//   if (IsSetUpThere(a, near_null, options)) std::optional<Hierarchy> made = SetUp(context, ...);
+//   std::optional<Hierarchy> made = SetUp(context, std::move(a), symmetric, given, options, host);
+//   auto again = SetUpAgain(context, *made->plan, std::move(other_values), given, host);
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@
 #include <vector>
 
 #include "kernels/amg/amg.h"
-#include "kernels/amg/coarse_inverse.h"
+#include "kernels/amg/cuda/coarse_inverse.h"
+#include "kernels/amg/cuda/set_up_plan.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/products.h"
@@ -24,30 +26,41 @@ struct SetUpLevel {
   RowMatrix p, r;  // without rows on the last level
   kernels::SmootherKind kind = kernels::SmootherKind::kL1Jacobi;
   Buffer<double> diagonal;
-  double rho = 0;
+  RowMatrix g, gt;  // of kFsai and kAfsai, both by rows
+  double rho = 0, omega = 1;
   std::vector<double> coefficients;
-  Buffer<double> near_null;    // empty: ones
+  int near_count = 1;
+  Buffer<double> near_null;    // n x near_count, by columns; empty: ones
   Buffer<double> left, right;  // the cycle's A is left A right; empty: ones
 };
 
-// The hierarchy, on the device but for the inverse of its last level.
+// The hierarchy.
 struct Hierarchy {
   std::vector<SetUpLevel> levels;
-  kernels::CoarseInverse inverse;  // of no rows: the last level is smoothed
-  Buffer<double> scale;            // UnitScaled
+  CoarseInverse inverse;  // of no rows: the last level is smoothed
+  Buffer<double> scale;   // UnitScaled
   double sign = 1, beta = 0;
   bool symmetric = false;
   kernels::AmgOptions options;  // with what they were resolved to
   kernels::AmgQuality quality;
+  std::optional<SetUpPlan> plan;  // that it has made; nothing: it went by one, or keeps none
 };
 
-// Sets up a hierarchy of A, by columns on the device with values. `near_null`: at most one vector,
-// checked; no coordinates. Nothing where that is the host's: where A has no diagonal for it, which
-// the host says, or wants another smoother. Throws Failure, and Refusal of the host's errors and
-// where `host` stops it. Waits for the device some times a level.
+// Sets up a hierarchy of A, by columns on the device with values. `given`: GivenNearNull's;
+// options.block_size divides n, and is not 0. Nothing where that is the host's: where A has no
+// diagonal for it, which the host says, or wants another smoother, or the device cannot make G.
+// Throws Failure, and Refusal of the host's errors and where `host` stops it. Waits for the device
+// some times a level.
 std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNullInput& near_null,
-                               const kernels::AmgOptions& options, const kernels::Context& host);
+                               const kernels::NearNull& given, const kernels::AmgOptions& options,
+                               const kernels::Context& host);
+
+// The same of other values on the pattern of A (SetUpPlan::of_a), as symmetric as those of before,
+// on the aggregates of `plan`, of nodes of one unknown, one vector and a smoother by a diagonal:
+// with the bits of the host's RebuildAmg. Nothing, too, where the near-null vector has zeros
+// elsewhere, so that P0 has another pattern.
+std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
+                                    const kernels::NearNull& given, const kernels::Context& host);
 
 // Writes left A right, rounded to Value, to `to` (null: nowhere); whether all of that is finite, to
 // *bad, which becomes 1 where it is not. A factor without elements is ones; `over`: it divides.

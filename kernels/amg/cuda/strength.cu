@@ -1,4 +1,5 @@
 #include "kernels/amg/cuda/lanes.h"
+#include "kernels/amg/cuda/nodes.h"
 #include "kernels/amg/cuda/strength.h"
 #include "kernels/amg/strength.h"
 #include "kernels/base/cuda/scan_sort.h"
@@ -51,37 +52,85 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
+// The same `least` of couplings that are there.
+template <int kLanes>
+__global__ void __launch_bounds__(kThreads)
+    LeastKernel(CouplingsRef s, double theta, double* __restrict__ least) {
+  const LaneGroup<kLanes> group;
+  group.ForRows(s.n, [&](int64_t i) {
+    double most = 0;
+    for (int64_t p = s.begin[i] + group.lane; p < s.end[i]; p += kLanes) {
+      most = fmax(most, s.value[p]);
+    }
+    most = group.Best(most, [](double x, double y) { return fmax(x, y); });
+    if (group.lane == 0) least[i] = most > 0 ? theta * most : 0;
+  });
+}
+
+// The coupling of two unknowns by a_ij and a_ji, and of two nodes by the norms of both blocks.
+struct OfUnknowns {
+  const double* roots;
+  __device__ double operator()(int64_t i, int32_t j, double own, double mirrored) const {
+    const double root = roots[i], other = roots[j];
+    return -0.5 * __dadd_rn(own / (root * fabs(other)), mirrored / (fabs(root) * other));
+  }
+};
+struct OfNodes {
+  __device__ double operator()(int64_t, int32_t, double own, double mirrored) const {
+    return 0.5 * (own + mirrored);
+  }
+};
+
 // For the union of the rows of A and Aᵀ: a place for each entry of both.
+template <int kLanes, class Coupling>
 __global__ void __launch_bounds__(kThreads)
     UnionKernel(PatternRef a, const double* __restrict__ values, PatternRef mirror,
-                const double* __restrict__ mirror_values, const double* __restrict__ roots,
-                double theta, int64_t* __restrict__ begin, int64_t* __restrict__ end,
+                const double* __restrict__ mirror_values, Coupling coupling_of, double theta,
+                int64_t* __restrict__ begin, int64_t* __restrict__ end,
                 int32_t* __restrict__ column, double* __restrict__ coupling,
                 double* __restrict__ least) {
-  for (int64_t i = ThreadOfGrid(); i < a.n; i += ThreadsOfGrid()) {
-    int64_t p = a.col_ptr[i], q = mirror.col_ptr[i];
-    const int64_t p_end = a.col_ptr[i + 1], q_end = mirror.col_ptr[i + 1];
-    int64_t to = p + q;
-    begin[i] = to;
-    const double root = roots[i];
+  const auto begin_of = [&](int64_t i) { return a.col_ptr[i] + mirror.col_ptr[i]; };
+  const auto entries = [&](int64_t i) { return begin_of(i + 1) - begin_of(i); };
+  ForRowsByLength<kLanes>(a.n, entries, [&](const auto& group, int64_t i) {
+    const RowColumns own(a.col_ptr, a.row_idx, i), mirrored(mirror.col_ptr, mirror.row_idx, i);
+    const double* const own_values = values + a.col_ptr[i];
+    const double* const its_values = mirror_values + mirror.col_ptr[i];
+    const auto self = static_cast<int32_t>(i);
+    const bool has_self = own.Has(self) || mirrored.Has(self);
     double most = 0;
-    while (p < p_end || q < q_end) {
-      const int32_t left = p < p_end ? a.row_idx[p] : INT32_MAX;
-      const int32_t right = q < q_end ? mirror.row_idx[q] : INT32_MAX;
-      const int32_t j = min(left, right);
-      const double own = left == j ? values[p++] : 0;
-      const double mirrored = right == j ? mirror_values[q++] : 0;
-      if (j == i) continue;
-      const double other = roots[j];
-      const double s =
-          -0.5 * __dadd_rn(own / (root * fabs(other)), mirrored / (fabs(root) * other));
-      column[to] = j;
-      coupling[to++] = s;
-      most = fmax(most, s);
-    }
-    end[i] = to;
+    int64_t both = 0;
+    // Entries of `of`, and those of `other` beside them; with `alone`, those that have none. The
+    // diagonal is left out.
+    const auto pass = [&](const RowColumns& of, const RowColumns& other, bool alone) {
+      both = 0;
+      for (int64_t first = 0; first < of.count; first += group.lanes) {
+        const int64_t e = first + group.lane;
+        const bool there = e < of.count;
+        const int32_t j = there ? of.columns[e] : 0;
+        const int64_t before = there ? other.Before(j) : 0;
+        const bool in_both = there && other.Has(j, before);
+        const uint32_t lanes = group.Ballot(in_both);
+        if (there && j != self && !(alone && in_both)) {
+          const double x = alone ? 0 : own_values[e];
+          const double y = alone ? its_values[e] : in_both ? its_values[before] : 0;
+          const double s = coupling_of(i, j, x, y);
+          const int64_t to = begin_of(i) + e + before - (both + group.Before(lanes)) -
+                             (has_self && j > self ? 1 : 0);
+          column[to] = j;
+          coupling[to] = s;
+          most = fmax(most, s);
+        }
+        both += __popc(lanes);
+      }
+    };
+    pass(own, mirrored, false);
+    if (both < mirrored.count) pass(mirrored, own, true);
+    most = group.Best(most, [](double x, double y) { return fmax(x, y); });
+    if (group.lane != 0) return;
+    begin[i] = begin_of(i);
+    end[i] = begin_of(i + 1) - both - (has_self ? 1 : 0);
     least[i] = most > 0 ? theta * most : 0;
-  }
+  });
 }
 
 __device__ bool IsStrong(double s, double least, double least_of_other) {
@@ -153,22 +202,37 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-StrongGraph FindStrong(Context& context, const RowMatrix& a, const RowMatrix* mirror,
-                       double theta) {
-  const int64_t n = a.n;
+StrongGraph FindStrong(Context& context, const RowMatrix& of, const RowMatrix* of_mirror,
+                       double theta, int block) {
   const double tied = theta * kernels::kStrengthTie;
-  const Buffer<double> roots(context, n), least(context, n);
-  DiagonalRootsKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
-      a.pattern(), a.values.get(), roots.get());
+  const Buffer<double> roots(context, of.n), least(context, of.n / block);
+  DiagonalRootsKernel<<<Blocks(context, of.n, kThreads), kThreads, 0, context.stream>>>(
+      of.pattern(), of.values.get(), roots.get());
   CheckLaunch("DiagonalRootsKernel");
+  RowMatrix norms, norms_mirror;
+  if (block > 1) {
+    norms = NodeNorms(context, of, roots, block);
+    if (of_mirror != nullptr) norms_mirror = Transpose(context, norms);
+  }
+  const RowMatrix& a = block > 1 ? norms : of;
+  const RowMatrix* const mirror = block > 1 && of_mirror != nullptr ? &norms_mirror : of_mirror;
+  const int64_t n = a.n;
   StrongGraph graph;
   graph.n = n;
   graph.most_entries = a.nnz + (mirror != nullptr ? mirror->nnz : 0);
-  const Buffer<double> value(context, graph.most_entries);
+  const bool are_there = block > 1 && mirror == nullptr;
+  const Buffer<double> value(context, are_there ? 0 : graph.most_entries);
   Buffer<int64_t> begin, end;
   Buffer<int32_t> column;
-  CouplingsRef s{n, a.col_ptr.get(), a.col_ptr.get() + 1, a.row_idx.get(), value.get()};
-  if (mirror == nullptr) {
+  CouplingsRef s{n, a.col_ptr.get(), a.col_ptr.get() + 1, a.row_idx.get(),
+                 are_there ? a.values.get() : value.get()};
+  if (are_there) {
+    WithLanes(a.nnz, n, [&](auto lanes) {
+      LeastKernel<lanes><<<Blocks(context, n, kThreads / lanes), kThreads, 0, context.stream>>>(
+          s, tied, least.get());
+    });
+    CheckLaunch("LeastKernel");
+  } else if (mirror == nullptr) {
     WithLanes(a.nnz, n, [&](auto lanes) {
       SymmetricKernel<lanes><<<Blocks(context, n, kThreads / lanes), kThreads, 0, context.stream>>>(
           a.pattern(), a.values.get(), roots.get(), tied, value.get(), least.get());
@@ -178,9 +242,14 @@ StrongGraph FindStrong(Context& context, const RowMatrix& a, const RowMatrix* mi
     begin = Buffer<int64_t>(context, n);
     end = Buffer<int64_t>(context, n);
     column = Buffer<int32_t>(context, graph.most_entries);
-    UnionKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
-        a.pattern(), a.values.get(), mirror->pattern(), mirror->values.get(), roots.get(), tied,
-        begin.get(), end.get(), column.get(), value.get(), least.get());
+    const auto launch = [&](const auto& coupling_of) {
+      WithLanes(a.nnz, n, [&](auto lanes) {
+        UnionKernel<lanes><<<Blocks(context, n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            a.pattern(), a.values.get(), mirror->pattern(), mirror->values.get(), coupling_of, tied,
+            begin.get(), end.get(), column.get(), value.get(), least.get());
+      });
+    };
+    block > 1 ? launch(OfNodes{}) : launch(OfUnknowns{roots.get()});
     CheckLaunch("UnionKernel");
     s = {n, begin.get(), end.get(), column.get(), value.get()};
   }

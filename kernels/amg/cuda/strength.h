@@ -1,5 +1,5 @@
-// Which couplings of a matrix are strong, on a device: kernels/amg/strength.h for one unknown a
-// node, with the host's bits.
+// Which couplings of a matrix are strong, on a device: kernels/amg/strength.h, with the host's
+// bits.
 //
 //   StrongGraph graph = FindStrong(context, a, /*mirror=*/nullptr, 0.15);
 #pragma once
@@ -25,8 +25,10 @@ struct StrongGraph {
 };
 
 // Finds the graph of Couplings by FindStrong. `mirror`: Aᵀ by rows; null: A is symmetric. Scratch:
-// 8 bytes an entry, 12 an entry of A and of Aᵀ where there is a mirror. Does not wait. Throws
-// Failure.
-StrongGraph FindStrong(Context& context, const RowMatrix& a, const RowMatrix* mirror, double theta);
+// 8 bytes an entry, 12 an entry of A and of Aᵀ where there is a mirror; of several unknowns a node
+// these are blocks, 12 bytes more each. Waits for the device where nodes have several unknowns.
+// Throws Failure.
+StrongGraph FindStrong(Context& context, const RowMatrix& a, const RowMatrix* mirror, double theta,
+                       int block = 1);
 
 }  // namespace spaid::cuda

@@ -9,29 +9,39 @@
 namespace spaid::cuda {
 namespace {
 
-using layout::Blocks, layout::kThreads, layout::ThreadOfGrid, layout::ThreadsOfGrid;
+using layout::Blocks, layout::kThreads, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
+using layout::WarpOfGrid, layout::WarpsOfGrid;
 
-// `value` null: a value is not zero where there is an aggregate.
-__device__ bool IsEntry(const int32_t* of_node, const double* value, int64_t i) {
-  return of_node[i] >= 0 && (value == nullptr || value[i] != 0);
-}
+// P0 by rows of `count` values each; `value` null: ones.
+struct ValuesRef {
+  const int32_t* of_node;
+  const double* value;
+  int block, count;
+
+  __device__ bool IsEntry(int64_t i, int k) const {
+    return of_node[i / block] >= 0 && (value == nullptr || value[i * count + k] != 0);
+  }
+};
 
 __global__ void __launch_bounds__(kThreads)
-    CountKernel(int64_t n, const int32_t* __restrict__ of_node, const double* __restrict__ value,
-                int64_t* __restrict__ count) {
+    CountKernel(int64_t n, ValuesRef of, int32_t* __restrict__ entries) {
   for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
-    count[i] = IsEntry(of_node, value, i) ? 1 : 0;
+    int32_t own = 0;
+    for (int k = 0; k < of.count; ++k) own += of.IsEntry(i, k) ? 1 : 0;
+    entries[i] = own;
   }
 }
 
 __global__ void __launch_bounds__(kThreads)
-    FillKernel(int64_t n, const int32_t* __restrict__ of_node, const double* __restrict__ value,
-               const int64_t* __restrict__ ptr, int32_t* __restrict__ columns,
-               double* __restrict__ values) {
+    FillKernel(int64_t n, ValuesRef of, const int64_t* __restrict__ ptr,
+               int32_t* __restrict__ columns, double* __restrict__ values) {
   for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
-    if (!IsEntry(of_node, value, i)) continue;
-    columns[ptr[i]] = of_node[i];
-    values[ptr[i]] = value == nullptr ? 1 : value[i];
+    int64_t to = ptr[i];
+    for (int k = 0; k < of.count; ++k) {
+      if (!of.IsEntry(i, k)) continue;
+      columns[to] = of.of_node[i / of.block] * of.count + k;
+      values[to++] = of.value == nullptr ? 1 : of.value[i * of.count + k];
+    }
   }
 }
 
@@ -51,69 +61,193 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Makes each aggregate's part of the vector a unit vector; its norm is the coarse vector's.
+__device__ double Dot(const double* x, const double* y, int64_t n) {
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t i = 0; i < n; ++i) sum = fma(x[i], y[i], sum);
+  return sum;
+}
+
+// The host's Orthonormalise of the rows of each aggregate: a warp each, whose lanes all form the
+// same sums and share the rest. `scratch`: room for these rows, `rows_of_p` and `coarse` receive Q
+// and R.
 __global__ void __launch_bounds__(kThreads)
-    NormaliseKernel(int64_t count, int64_t members, const int32_t* __restrict__ begin,
-                    const int32_t* __restrict__ node, const double* __restrict__ near_null,
-                    double* __restrict__ unit, double* __restrict__ coarse) {
-  for (int64_t g = ThreadOfGrid(); g < count; g += ThreadsOfGrid()) {
-    const int64_t first = begin[g], end = g + 1 < count ? begin[g + 1] : members;
-    double squares = 0;
-    for (int64_t k = first; k < end; ++k) {
-      const double x = near_null[node[k]];
-      squares = fma(x, x, squares);
+    OrthonormaliseKernel(int64_t aggregates, int64_t members, const int32_t* __restrict__ begin,
+                         const int32_t* __restrict__ node, int64_t n,
+                         const double* __restrict__ near_null, int block, int count,
+                         double* scratch, double* __restrict__ rows_of_p, double* coarse) {
+  for (int64_t g = WarpOfGrid(); g < aggregates; g += WarpsOfGrid()) {
+    const int64_t first = begin[g], end = g + 1 < aggregates ? begin[g + 1] : members;
+    const int64_t rows = (end - first) * block;
+    double* const q = scratch + first * block * count;
+    const auto row = [&](int64_t i) {
+      return int64_t{node[first + i / block]} * block + i % block;
+    };
+    const auto r = [&](int l, int k) -> double& {
+      return coarse[k * aggregates * count + g * count + l];
+    };
+    for (int64_t e = Lane(); e < rows * count; e += 32)
+      q[e] = near_null[e / rows * n + row(e % rows)];
+    __syncwarp();
+    for (int k = 0; k < count; ++k) {
+      double* const column = q + k * rows;
+      const double before = sqrt(Dot(column, column, rows));
+      for (int pass = 0; pass < 2; ++pass) {
+        for (int l = 0; l < k; ++l) {
+          const double along = Dot(q + l * rows, column, rows);
+          if (Lane() == 0) r(l, k) += along;
+          __syncwarp();
+          for (int64_t i = Lane(); i < rows; i += 32) {
+            column[i] = fma(-along, q[l * rows + i], column[i]);
+          }
+          __syncwarp();
+        }
+      }
+      const double norm = sqrt(Dot(column, column, rows));
+      const bool dropped = !(norm > kernels::kDependentColumn * before);
+      __syncwarp();
+      for (int64_t i = Lane(); i < rows; i += 32) column[i] = dropped ? 0 : column[i] / norm;
+      if (Lane() == 0 && !dropped) r(k, k) = norm;
+      __syncwarp();
     }
-    const double norm = sqrt(squares);
-    const bool dropped = !(norm > kernels::kDependentColumn * norm);
-    coarse[g] = dropped ? 0 : norm;
-    for (int64_t k = first; k < end; ++k) {
-      unit[node[k]] = dropped ? 0 : near_null[node[k]] / norm;
+    for (int64_t e = Lane(); e < rows * count; e += 32) {
+      rows_of_p[row(e / count) * count + e % count] = q[e % count * rows + e / count];
+    }
+    __syncwarp();
+  }
+}
+
+// Nodes without an entry in some column of their aggregate.
+__global__ void __launch_bounds__(kThreads)
+    LackingKernel(int64_t nodes, int block, int count, const double* __restrict__ rows,
+                  int64_t* __restrict__ ptr, int32_t* lacking) {
+  for (int64_t node = ThreadOfGrid(); node <= nodes; node += ThreadsOfGrid()) {
+    ptr[node] = node;
+    for (int k = 0; node < nodes && k < count; ++k) {
+      bool some = false;
+      for (int r = 0; r < block; ++r) some |= rows[(node * block + r) * count + k] != 0;
+      if (!some) *lacking = 1;
     }
   }
+}
+
+// Of one vector, for nodes of one unknown.
+__global__ void __launch_bounds__(kThreads)
+    FillOnKernel(int64_t n, ValuesRef of, const int64_t* __restrict__ ptr,
+                 double* __restrict__ values, int32_t* __restrict__ other) {
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    const bool is_entry = of.IsEntry(i, 0);
+    if (is_entry != (ptr[i + 1] > ptr[i])) {
+      *other = 1;
+    } else if (is_entry) {
+      values[ptr[i]] = of.value == nullptr ? 1 : of.value[i];
+    }
+  }
+}
+
+Members FindMembers(Context& context, const Aggregates& aggregates) {
+  const int64_t n = aggregates.of_node.size();
+  const int blocks = Blocks(context, n, kThreads);
+  Members found{Buffer<int32_t>(context, aggregates.count), Buffer<int32_t>(context, n)};
+  const Buffer<int32_t> key(context, n), sorted(context, n), node(context, n);
+  MembersKernel<<<blocks, kThreads, 0, context.stream>>>(
+      n, static_cast<int32_t>(aggregates.count), aggregates.of_node.get(), key.get(), node.get());
+  CheckLaunch("MembersKernel");
+  Sort(context, key.get(), sorted.get(), node.get(), found.node.get(), n,
+       std::bit_width(static_cast<uint64_t>(aggregates.count)));
+  BeginsKernel<<<blocks, kThreads, 0, context.stream>>>(n - aggregates.isolated, sorted.get(),
+                                                        found.begin.get());
+  CheckLaunch("BeginsKernel");
+  return found;
+}
+
+// Returns rows of P0 with their zeros, and the coarse vectors.
+Buffer<double> Orthonormal(Context& context, const Aggregates& aggregates, const Members& of,
+                           const Buffer<double>& near_null, int count, int block,
+                           Buffer<double>* coarse) {
+  const int64_t nodes = aggregates.of_node.size(), members = nodes - aggregates.isolated;
+  const int64_t n = nodes * block;
+  Buffer<double> rows(context, n * count);
+  *coarse = Buffer<double>(context, aggregates.count * count * count);
+  coarse->Fill(0);
+  const Buffer<double> scratch(context, members * block * count);
+  OrthonormaliseKernel<<<Blocks(context, aggregates.count, layout::kWarps), kThreads, 0,
+                         context.stream>>>(aggregates.count, members, of.begin.get(), of.node.get(),
+                                           n, near_null.get(), block, count, scratch.get(),
+                                           rows.get(), coarse->get());
+  CheckLaunch("OrthonormaliseKernel");
+  return rows;
 }
 
 }  // namespace
 
 Tentative MakeTentative(Context& context, const Aggregates& aggregates,
-                        const Buffer<double>& near_null) {
-  const int64_t n = aggregates.of_node.size(), members = n - aggregates.isolated;
-  const int blocks = Blocks(context, n, kThreads);
+                        const Buffer<double>& near_null, int count, int block, Members* kept) {
+  const int64_t n = aggregates.of_node.size() * block;
   Tentative made;
-  Buffer<double> unit;
-  if (near_null.size() > 0) {
-    const Buffer<int32_t> key(context, n), sorted(context, n), node(context, n), by_key(context, n),
-        begin(context, aggregates.count);
-    MembersKernel<<<blocks, kThreads, 0, context.stream>>>(
-        n, static_cast<int32_t>(aggregates.count), aggregates.of_node.get(), key.get(), node.get());
-    CheckLaunch("MembersKernel");
-    Sort(context, key.get(), sorted.get(), node.get(), by_key.get(), n,
-         std::bit_width(static_cast<uint64_t>(aggregates.count)));
-    BeginsKernel<<<blocks, kThreads, 0, context.stream>>>(members, sorted.get(), begin.get());
-    CheckLaunch("BeginsKernel");
-    unit = Buffer<double>(context, n);
-    made.coarse = Buffer<double>(context, aggregates.count);
-    NormaliseKernel<<<Blocks(context, aggregates.count, kThreads), kThreads, 0, context.stream>>>(
-        aggregates.count, members, begin.get(), by_key.get(), near_null.get(), unit.get(),
-        made.coarse.get());
-    CheckLaunch("NormaliseKernel");
-  }
-  const double* const value = near_null.size() > 0 ? unit.get() : nullptr;
   made.p.n = n;
-  made.p.columns = aggregates.count;
-  made.p.longest = 1;
-  made.p.col_ptr = Buffer<int64_t>(context, n + 1);
-  CountKernel<<<blocks, kThreads, 0, context.stream>>>(n, aggregates.of_node.get(), value,
-                                                       made.p.col_ptr.get());
+  made.p.columns = aggregates.count * count;
+  ValuesRef of{aggregates.of_node.get(), nullptr, block, count};
+  if (near_null.size() > 0) {
+    Members found = FindMembers(context, aggregates);
+    made.rows = Orthonormal(context, aggregates, found, near_null, count, block, &made.coarse);
+    of.value = made.rows.get();
+    if (kept != nullptr) *kept = std::move(found);
+  }
+  const Buffer<int32_t> entries(context, n);
+  CountKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(n, of, entries.get());
   CheckLaunch("CountKernel");
-  Scan(context, made.p.col_ptr, n + 1);
-  made.p.nnz = value == nullptr ? members : Read(context, made.p.col_ptr, n);
-  made.p.empty = n - made.p.nnz;
-  made.p.row_idx = Buffer<int32_t>(context, made.p.nnz);
-  made.p.values = Buffer<double>(context, made.p.nnz);
-  FillKernel<<<blocks, kThreads, 0, context.stream>>>(n, aggregates.of_node.get(), value,
-                                                      made.p.col_ptr.get(), made.p.row_idx.get(),
-                                                      made.p.values.get());
+  SizeRows(context, entries, made.p);
+  FillKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
+      n, of, made.p.col_ptr.get(), made.p.row_idx.get(), made.p.values.get());
   CheckLaunch("FillKernel");
+  return made;
+}
+
+Tentative TentativeOn(Context& context, const Aggregates& aggregates, const Members& known,
+                      const RowMatrix& pattern, const Buffer<double>& near_null, int32_t* other) {
+  const int64_t n = aggregates.of_node.size();
+  Tentative made;
+  if (near_null.size() > 0) {
+    Members found;
+    if (known.node.size() == 0) found = FindMembers(context, aggregates);
+    made.rows = Orthonormal(context, aggregates, known.node.size() > 0 ? known : found, near_null,
+                            /*count=*/1, /*block=*/1, &made.coarse);
+  }
+  made.p = OnPattern(context, pattern);
+  FillOnKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
+      n, ValuesRef{aggregates.of_node.get(), made.rows.get(), 1, 1}, made.p.col_ptr.get(),
+      made.p.values.get(), other);
+  CheckLaunch("FillOnKernel");
+  return made;
+}
+
+std::optional<NodeMatrix> ByNodes(Context& context, const Aggregates& aggregates,
+                                  const Tentative& tentative, int count, int block) {
+  const int64_t n = aggregates.of_node.size();
+  if (aggregates.isolated > 0 || tentative.rows.size() == 0 || !HasNodeProducts(block)) {
+    return std::nullopt;
+  }
+  NodeMatrix made;
+  made.rows = block;
+  made.columns = count;
+  made.of = &tentative.p;
+  made.values = tentative.rows.get();
+  RowMatrix& nodes = made.nodes;
+  nodes.n = nodes.nnz = n;
+  nodes.columns = aggregates.count;
+  nodes.longest = 1;
+  nodes.col_ptr = Buffer<int64_t>(context, n + 1);
+  nodes.row_idx = Buffer<int32_t>(context, n);
+  nodes.values = Buffer<double>(context, n);
+  nodes.values.Fill(0);
+  Copy(context, aggregates.of_node, nodes.row_idx, n);
+  const Buffer<int32_t> lacking(context, 1);
+  lacking.Fill(0);
+  LackingKernel<<<Blocks(context, n + 1, kThreads), kThreads, 0, context.stream>>>(
+      n, block, count, tentative.rows.get(), nodes.col_ptr.get(), lacking.get());
+  CheckLaunch("LackingKernel");
+  if (Read(context, lacking, 0) != 0) return std::nullopt;
   return made;
 }
 

@@ -1,21 +1,46 @@
-// The tentative prolongation on a device: kernels/amg/tentative.h for one unknown a node and one
-// near-null vector, with the host's bits.
+// The tentative prolongation on a device: kernels/amg/tentative.h, with the host's bits.
 #pragma once
+
+#include <optional>
 
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/kept_patterns.h"
+#include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/products.h"
 
 namespace spaid::cuda {
 
 struct Tentative {
   RowMatrix p;            // P0
-  Buffer<double> coarse;  // P0 coarse = the near-null vector; empty: ones
+  Buffer<double> coarse;  // P0 coarse = the near-null vectors, by columns; empty: ones
+  // Rows of P0 with their zeros, `count` elements each; empty where there are ones alone.
+  Buffer<double> rows;
 };
 
-// Makes P0 of a near-null vector (empty: ones). Scratch: 20 bytes a node where it is not of ones.
-// Waits for the device, but of ones. Throws Failure.
+// Nodes by their aggregates, ascending.
+struct Members {
+  Buffer<int32_t> begin;  // of each aggregate
+  Buffer<int32_t> node;   // all nodes, those of no aggregate last; empty: not found yet
+};
+
+// Makes P0 of `count` near-null vectors, by columns (empty: one of ones), of nodes of `block`
+// unknowns. `kept`: receives what it has found where they are not ones; may be null. Scratch: 16
+// bytes a node and 16 for each element of the vectors. Waits for the device. Throws Failure.
 Tentative MakeTentative(Context& context, const Aggregates& aggregates,
-                        const Buffer<double>& near_null);
+                        const Buffer<double>& near_null, int count = 1, int block = 1,
+                        Members* kept = nullptr);
+
+// The same of another vector, one for nodes of one unknown, on the pattern of P0; *other, on the
+// device, becomes 1 where that has zeros elsewhere, and the values are of no use then. `known` may
+// be empty. Does not wait.
+Tentative TentativeOn(Context& context, const Aggregates& aggregates, const Members& known,
+                      const RowMatrix& pattern, const Buffer<double>& near_null, int32_t* other);
+
+// Returns P0 by nodes, with its zeros, which a product with a matrix of whole nodes may take for it
+// with the same result: each node is in an aggregate, and has an entry in each column of that.
+// Nothing of others. Borrows both. Waits for the device.
+std::optional<NodeMatrix> ByNodes(Context& context, const Aggregates& aggregates,
+                                  const Tentative& tentative, int count, int block);
 
 }  // namespace spaid::cuda

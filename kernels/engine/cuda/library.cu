@@ -21,6 +21,7 @@ constexpr CudaLibrary kLibrary = {
     .operator_of_factors = &CudaOperator::OfFactors,
     .operator_with_values = &CudaOperator::WithValues,
     .build_amg = &BuildAmgOnCuda,
+    .rebuild_amg = &RebuildAmgOnCuda,
     .place_amg = &PlaceAmgOnCuda,
     .solve = &SolveCuda,
 };

@@ -68,14 +68,22 @@ struct Lanes {
   }
 };
 
-// Calls use(column, left, right) for the products of a row of C: those of one entry of A's row by
-// several lanes, all of them before those of the next. A warp's rows go side by side, so that its
-// lanes stay together; `row` -1: there is none. `stop`, of all lanes of the row, is asked between
-// kLanes entries of A's row.
-template <int kLanes, bool kValues, class Use, class Stop>
-__device__ void ForProducts(const Factors& f, int32_t row, const Use& use, const Stop& stop) {
+// What a table says of a column: it had it, has it now, or has no place for it.
+enum class Found { kThere, kFresh, kFull };
+
+// Calls use(group, column, left, right) for the products of a row of C, that of the group-th lanes
+// of the warp: those of one entry of A's row by several lanes, all of them before those of the
+// next. A warp's rows go side by side, so that its lanes stay together; `row` -1: there is none. A
+// row of B beside which the group's lanes are few is the whole warp's. What use() says of columns
+// goes to note(fresh, full), of a lane of the row. `stop`, of all lanes of the row, is asked
+// between kLanes entries of A's row.
+template <int kLanes, bool kValues, class Use, class Note, class Stop>
+__device__ void ForProducts(const Factors& f, int32_t row, const Use& use, const Note& note,
+                            const Stop& stop) {
   constexpr int kTogether = 4;  // entries of A's row whose rows of B are on their way
-  const int lane = Lanes<kLanes>::lane();
+  // A longer row of B is the warp's.
+  constexpr int32_t kLong = kLanes < 32 ? tuning::kLongRight * kLanes : INT32_MAX;
+  const int lane = Lanes<kLanes>::lane(), group = static_cast<int>(threadIdx.x) % 32 / kLanes;
   const int64_t begin_of_row = row >= 0 ? f.a.col_ptr[row] : 0;
   auto left_over = static_cast<int32_t>(row >= 0 ? f.a.col_ptr[row + 1] - begin_of_row : 0);
   for (int64_t first = begin_of_row; __any_sync(~0u, left_over > 0); first += kLanes) {
@@ -89,6 +97,7 @@ __device__ void ForProducts(const Factors& f, int32_t row, const Use& use, const
       own_count = static_cast<int32_t>(f.b.col_ptr[k + 1] - own_begin);
     }
     const int there = __reduce_max_sync(~0u, min(kLanes, left_over));
+    const bool any_long = kLanes < 32 && __any_sync(~0u, own_count > kLong);
     for (int e = 0; e < there; e += kTogether) {
       int64_t begin[kTogether];
       int32_t count[kTogether], column[kTogether];
@@ -105,11 +114,37 @@ __device__ void ForProducts(const Factors& f, int32_t row, const Use& use, const
       for (int u = 0; u < kTogether; ++u) {
         double left = 0;
         if constexpr (kValues) left = __shfl_sync(~0u, own_left, e + u, kLanes);
-        if (lane < count[u]) use(column[u], left, kValues ? right[u] : 0);
-        for (int32_t q = lane + kLanes; q < count[u]; q += kLanes) {
-          use(f.b.row_idx[begin[u] + q], left, kValues ? f.b_values[begin[u] + q] : 0);
+        if (lane < count[u]) {
+          const Found found = use(group, column[u], left, kValues ? right[u] : 0);
+          note(found == Found::kFresh ? 1 : 0, found == Found::kFull);
+        }
+        if (count[u] <= kLong) {
+          for (int32_t q = lane + kLanes; q < count[u]; q += kLanes) {
+            const Found found =
+                use(group, f.b.row_idx[begin[u] + q], left, kValues ? f.b_values[begin[u] + q] : 0);
+            note(found == Found::kFresh ? 1 : 0, found == Found::kFull);
+          }
         }
         __syncwarp();
+        if (!any_long) continue;
+        uint32_t longs = __ballot_sync(~0u, lane == 0 && count[u] > kLong);
+        for (; longs != 0; longs &= longs - 1) {
+          const int leader = __ffs(static_cast<int>(longs)) - 1;
+          const int64_t its_begin = __shfl_sync(~0u, begin[u], leader);
+          const int32_t its_count = __shfl_sync(~0u, count[u], leader);
+          const double its_left = kValues ? __shfl_sync(~0u, left, leader) : 0;
+          int fresh = 0;
+          bool full = false;
+          for (int32_t q = kLanes + static_cast<int>(threadIdx.x) % 32; q < its_count; q += 32) {
+            const Found found = use(leader / kLanes, f.b.row_idx[its_begin + q], its_left,
+                                    kValues ? f.b_values[its_begin + q] : 0);
+            fresh += found == Found::kFresh ? 1 : 0;
+            full = full || found == Found::kFull;
+          }
+          fresh = __reduce_add_sync(~0u, fresh);
+          full = __any_sync(~0u, full);
+          if (static_cast<int>(threadIdx.x) % 32 == leader) note(fresh, full);
+        }
       }
     }
     left_over = stop() ? 0 : left_over - kLanes;
@@ -250,25 +285,31 @@ __global__ void __launch_bounds__(Shape<kLanes, kSlots, kPass>::kBlock)
       *reinterpret_cast<int4*>(table.keys + s) = {kFree, kFree, kFree, kFree};
     }
     __syncwarp();
-    int fresh = 0;
-    bool full = false;
+    int fresh_ones = 0;
+    bool is_full = false;
     ForProducts<kLanes, kValues>(
         f, row,
-        [&](int32_t column, double left, double right) {
+        [&](int group, int32_t column, double left, double right) {
+          const int shift = (group - static_cast<int>(threadIdx.x) % 32 / kLanes) * kSlots;
           bool is_fresh = false;
-          const int s = table.Put(column, probes, &is_fresh);
+          const int s = Table<kSlots>{table.keys + shift}.Put(column, probes, &is_fresh);
           if constexpr (kValues) {
-            values[s] = fma(left, right, is_fresh ? kNothing : values[s]);
-          } else {
-            fresh += is_fresh ? 1 : 0;
-            full = full || s == kFree;
+            double& value = values[shift + s];
+            value = fma(left, right, is_fresh ? kNothing : value);
           }
+          return is_fresh ? Found::kFresh : s == kFree ? Found::kFull : Found::kThere;
         },
-        [&] { return !kValues && (__ballot_sync(~0u, full) & mask) != 0; });
+        [&](int fresh, bool full) {
+          fresh_ones += fresh;
+          is_full = is_full || full;
+        },
+        [&] { return !kValues && (__ballot_sync(~0u, is_full) & mask) != 0; });
     if constexpr (kPass == Pass::kCount) {
-      full = (__ballot_sync(~0u, full) & mask) != 0;
-      for (int step = kLanes / 2; step > 0; step /= 2) fresh += __shfl_xor_sync(~0u, fresh, step);
-      if (lane == 0 && row >= 0) c.entries[row] = full ? kUncounted : fresh;
+      is_full = (__ballot_sync(~0u, is_full) & mask) != 0;
+      for (int step = kLanes / 2; step > 0; step /= 2) {
+        fresh_ones += __shfl_xor_sync(~0u, fresh_ones, step);
+      }
+      if (lane == 0 && row >= 0) c.entries[row] = is_full ? kUncounted : fresh_ones;
     } else if constexpr (kPass == Pass::kValues) {
       WriteRow<kLanes, kSlots>(table.keys, values, row >= 0 ? c.ptr[row] : 0, c);
     } else if (row >= 0) {

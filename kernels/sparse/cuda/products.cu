@@ -3,6 +3,7 @@
 #include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/base/cuda/shared_memory.h"
@@ -226,19 +227,16 @@ class Product {
     Arrange(ByGuess{a_.col_ptr.get(), mean_});
     const int most =
         a_.longest > 0 ? ClassOfProducts(static_cast<double>(a_.longest) * mean_) : kLongClass;
-    for (int k = 0; k < std::min(most + 1, kLongClass); ++k) {
-      LaunchClass<Pass::kCount>(k, a_.n, tuning::kProbes, to);
-    }
+    LaunchClasses<Pass::kCount>(std::min(most + 1, kLongClass), tuning::kProbes, to,
+                                [&](int) { return a_.n; });
     if (Look(context_, entries, c) > 0) {
       LongerKernel<<<Blocks(context_, a_.n, kThreads / 32), kThreads, 0, context_.stream>>>(
           a_.pattern(), b_.pattern(), columns_, entries.get());
       CheckLaunch("LongerKernel");
       Arrange(Uncounted{entries.get()});
       const Classes there = ReadClasses();
-      for (int k = 0; k < kLongClass; ++k) {
-        if (there.count[k] > 0)
-          LaunchClass<Pass::kCount>(k, there.count[k], kMostSlotsOfCounts, to);
-      }
+      LaunchClasses<Pass::kCount>(kLongClass, kMostSlotsOfCounts, to,
+                                  [&](int k) { return there.count[k]; });
       LaunchLong<Pass::kCount>(there.count[kLongClass], to);
       Look(context_, entries, c);
     }
@@ -252,9 +250,8 @@ class Product {
                     order == RowOrder::kAscending};
     Arrange(ByEntries{c.col_ptr.get()});
     const int most = ClassOfEntries(c.longest, kMostSlotsOfValues);
-    for (int k = 0; k < kLongClass && k <= most; ++k) {
-      LaunchClass<kPass>(k, c.n, kMostSlotsOfValues, to);
-    }
+    LaunchClasses<kPass>(std::min(most + 1, kLongClass), kMostSlotsOfValues, to,
+                         [&](int) { return c.n; });
     if (most == kLongClass) LaunchLong<kPass>(ReadClasses().count[kLongClass], to);
   }
 
@@ -271,12 +268,29 @@ class Product {
   }
   Classes ReadClasses() { return Read(context_, classes_, 0); }
 
+  // Side by side, the longest rows first: some classes have a few long rows alone, beside which the
+  // device would be idle.
+  template <Pass kPass, class MostRows>
+  void LaunchClasses(int classes, int probes, const Target& to, const MostRows& most_rows) {
+    Branches branches(context_);
+    std::vector<cudaStream_t> streams = {context_.stream};
+    for (int b = 0; b < tuning::kBranches && classes > tuning::kFirstLongClass; ++b) {
+      streams.push_back(branches.Fork(b).stream);
+    }
+    size_t launches = 0;
+    for (int k = classes - 1; k >= 0; --k) {
+      if (most_rows(k) == 0) continue;
+      stream_ = streams[launches++ % streams.size()];
+      LaunchClass<kPass>(k, most_rows(k), probes, to);
+    }
+  }
+
   template <int kLanes, int kSlots, Pass kPass>
   void Launch(int k, int64_t most_rows, int probes, const Target& to) {
     using Of = Shape<kLanes, kSlots, kPass>;
     const auto kernel = &RowsKernel<kLanes, kSlots, kPass>;
     if (Of::kBytes > 48 << 10) AllowSharedMemory(context_, kernel, Of::kBytes);
-    kernel<<<Blocks(context_, most_rows, Of::kRows), Of::kBlock, Of::kBytes, context_.stream>>>(
+    kernel<<<Blocks(context_, most_rows, Of::kRows), Of::kBlock, Of::kBytes, stream_>>>(
         f_, classes_.get(), k, list_.get(), std::min(probes, kSlots), to);
     CheckLaunch("RowsKernel");
   }
@@ -298,9 +312,8 @@ class Product {
   template <int kRoom, Pass kPass>
   void LaunchSingle(int k, int64_t most_rows, const Target& to) {
     constexpr int kBlock = tuning::kSingleThreads;
-    SingleRowsKernel<kRoom, kPass>
-        <<<Blocks(context_, most_rows, kBlock), kBlock, 0, context_.stream>>>(f_, classes_.get(), k,
-                                                                              list_.get(), to);
+    SingleRowsKernel<kRoom, kPass><<<Blocks(context_, most_rows, kBlock), kBlock, 0, stream_>>>(
+        f_, classes_.get(), k, list_.get(), to);
     CheckLaunch("SingleRowsKernel");
   }
   template <Pass kPass>
@@ -335,7 +348,8 @@ class Product {
     const int64_t a_block = 4 * words + (kPass == Pass::kCount ? 0 : 8 * columns_);
     const int64_t left = context_.arena->limit() - context_.arena->used();
     const int64_t most = std::min(rows, int64_t{tuning::kLongBlocks} * context_.multiprocessors);
-    const int64_t blocks = std::clamp<int64_t>(left / 4 / a_block, 1, most);
+    const int64_t room = std::min(left / 4, tuning::kLongBytes * (a_.nnz + b_.nnz));
+    const int64_t blocks = std::clamp<int64_t>(room / a_block, 1, most);
     const Buffer<uint32_t> marks(context_, blocks * words);
     const Buffer<double> sums(context_, kPass == Pass::kCount ? 0 : blocks * columns_);
     marks.Fill(0);
@@ -352,6 +366,7 @@ class Product {
   const Buffer<Classes> classes_;
   const Buffer<int32_t> list_;
   const Factors f_;
+  cudaStream_t stream_ = nullptr;  // of the class at hand
 };
 
 }  // namespace
@@ -399,6 +414,18 @@ std::optional<RowMatrix> MultiplyUpTo(Context& context, int64_t most_entries, co
 
 RowMatrix Multiply(Context& context, const RowMatrix& a, const RowMatrix& b, RowOrder order) {
   return *MultiplyUpTo(context, std::numeric_limits<int64_t>::max(), a, b, order);
+}
+
+RowMatrix CountProduct(Context& context, const RowMatrix& a, const RowMatrix& b) {
+  RowMatrix c;
+  Product(context, a, b).Count(c);
+  return c;
+}
+
+void FillProduct(Context& context, const RowMatrix& a, const RowMatrix& b, RowMatrix& counted,
+                 RowOrder order) {
+  if (counted.values.size() == 0) MakeRoom(context, counted);
+  Product(context, a, b).Values<Pass::kValues>(counted, order);
 }
 
 void MultiplyOn(Context& context, const RowMatrix& a, const RowMatrix& b, RowMatrix& c) {

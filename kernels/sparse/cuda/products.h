@@ -41,9 +41,9 @@ kernels::CscMatrix DownloadRows(const Context& context, const RowMatrix& rows);
 // Returns C = A B. Rows of A ascend, those of B need not; those of C do, but with kAsFound, where
 // their order is another in every run. The values have the bits of the host's Multiply. Scratch: 8
 // bytes a row of C, and for rows of over 2,048 entries 8 1/8 bytes for each column of C, for as
-// many rows at once as a quarter of the free memory has room for, one at least. Waits for the
-// device for the entries of C: once, where rows are about as long as their number of products
-// tells. Throws Failure.
+// many rows at once as a quarter of the free memory and 4 bytes an entry of A and B have room for,
+// one at least. Waits for the device for the entries of C: once, where rows are about as long as
+// their number of products tells. Throws Failure.
 RowMatrix Multiply(Context& context, const RowMatrix& a, const RowMatrix& b,
                    RowOrder order = RowOrder::kAscending);
 
@@ -51,6 +51,12 @@ RowMatrix Multiply(Context& context, const RowMatrix& a, const RowMatrix& b,
 // entries have been counted alone.
 std::optional<RowMatrix> MultiplyUpTo(Context& context, int64_t most_entries, const RowMatrix& a,
                                       const RowMatrix& b, RowOrder order = RowOrder::kAscending);
+
+// The same in two steps: C but for its columns and values, then these. Where `counted` has room
+// already, it is filled by the row pointers, from wherever they begin.
+RowMatrix CountProduct(Context& context, const RowMatrix& a, const RowMatrix& b);
+void FillProduct(Context& context, const RowMatrix& a, const RowMatrix& b, RowMatrix& counted,
+                 RowOrder order = RowOrder::kAscending);
 
 // Writes the values of C = A B into `c`, which Multiply made of matrices of these patterns, in
 // either order of its rows. Does not wait but where rows are too long for shared memory.

@@ -9,13 +9,19 @@ namespace spaid::cuda::tuning {
 inline constexpr double kSureSlots = 256, kProductsASlot = 2;
 // Places that are looked at for a column, before a row is counted once more.
 inline constexpr int kProbes = 32;
+// Rows of B of more entries for each lane that a row of C has are a whole warp's: hubs.
+inline constexpr int kLongRight = 8;
 // Rows in larger tables are sorted, in smaller ones ranked.
 inline constexpr int kMostRankedSlots = 256;
+// Streams for classes of rows beside the context's, from this class on: a fork and a join take the
+// host some 3 us each.
+inline constexpr int kBranches = 2, kFirstLongClass = 3;
 // Bytes of the tables in a block, at most: two blocks a multiprocessor.
 inline constexpr int kTableBytes = 98304;
 // Threads of a block where each has a row: 32 entries of each take 48 KB.
 inline constexpr int kSingleThreads = 128;
-// Rows without a table that a multiprocessor has at once.
-inline constexpr int kLongBlocks = 2;
+// Rows without a table that a multiprocessor has at once, and bytes of their sums for each entry of
+// the factors, at most.
+inline constexpr int kLongBlocks = 2, kLongBytes = 4;
 
 }  // namespace spaid::cuda::tuning

@@ -87,9 +87,20 @@ void ExpectTheHosts(const CscView& rows, bool symmetric, const Array<double>& ne
     const auto made = cuda::Galerkin(there, coarse.nnz(), turned, a, p.p);
     ASSERT_TRUE(made.has_value());
     ExpectEqual(there, *made, coarse);
+    // In waves: some, and one for each row.
+    for (const int64_t most : {ap.nnz() / 3, int64_t{1}}) {
+      if (most == 1 && turned.n > 500) continue;
+      cuda::KeptGalerkin kept_there;
+      const auto waves = cuda::Galerkin(there, coarse.nnz(), turned, a, p.p, most, &kept_there);
+      ASSERT_TRUE(waves.has_value());
+      ExpectEqual(there, *waves, coarse);
+      EXPECT_EQ(kept_there.ap.n, ap.nnz() > most ? 0 : a.n);
+      ExpectEqual(there, cuda::GalerkinOn(there, turned, a, p.p, kept_there, *waves, most), coarse);
+    }
     if (coarse.nnz() > 0) {
       const int64_t products = Multiply(r, ap, context)->nnz();
       EXPECT_FALSE(cuda::Galerkin(there, products - 1, turned, a, p.p).has_value());
+      EXPECT_FALSE(cuda::Galerkin(there, products - 1, turned, a, p.p, ap.nnz() / 3).has_value());
     }
     for (const bool l1 : {false, true}) {
       const auto inverse = cuda::InverseDiagonal(there, a, l1, l1 ? 1.6 : 1);

@@ -98,6 +98,34 @@ TEST(AmgMemory, TheEstimateBoundsABuild) {
   }
 }
 
+// By what SetUpDeviceBytes bounds levels that are set up on a device; gpu_set_up_test has the
+// bytes.
+TEST(AmgMemory, LevelsAreAsABoundOnADeviceHasThem) {
+  for (Case& of : Cases()) {
+    const AmgCounts counts = EstimateAmg(of.a, of.vectors.empty() ? 0 : 6, of.options);
+    if (!MaySetUpOnDevice(of.a.n_cols, Vectors(of), of.options) || counts.vectors > 1) continue;
+    SCOPED_TRACE(of.name);
+    of.options.smoother = SmootherKind::kL1Jacobi;
+    of.options.max_coarse_size = 20;
+    const AmgResult built = Build(of.a, of.symmetric, of.options);
+    const auto& levels = built.quality.levels;
+    for (size_t l = 0; l + 1 < levels.size(); ++l) {
+      EXPECT_LE(2 * levels[l + 1].rows, levels[l].rows);
+      EXPECT_LE(levels[l].nnz_p, levels[l].nnz);
+      EXPECT_LE(levels[l].nnz_p, 12 * levels[l].rows);
+      const double growth = levels[l].guarded ? 1 : of.options.max_growth;
+      EXPECT_LE(static_cast<double>(levels[l + 1].nnz),
+                growth * static_cast<double>(levels[l].nnz));
+    }
+    const int64_t n = of.a.n_cols, nnz = of.a.nnz();
+    const int64_t bytes = SetUpDeviceBytes(n, nnz, 1, 1, of.options);
+    EXPECT_LE(LeastSetUpDeviceBytes(n, nnz, 1, 1, of.options), bytes);
+    EXPECT_GT(SetUpDeviceBytes(n, 2 * nnz, 1, 1, of.options), bytes);
+    of.options.max_operator_complexity = 1.5;
+    EXPECT_LT(SetUpDeviceBytes(n, nnz, 1, 1, of.options), bytes);
+  }
+}
+
 constexpr int64_t kSmallPieces = 20'000;
 
 TEST(AmgMemory, WhatIsKeptIsTold) {

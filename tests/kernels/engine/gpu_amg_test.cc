@@ -65,8 +65,10 @@ TEST_F(GpuAmgEngine, SetsUpThereWhatIsScalar) {
   const Preconditioner& m = *gpu.preconditioner;
   EXPECT_EQ(cpu.preconditioner->device_bytes(), 0);
   EXPECT_GT(m.device_bytes(), 0);
-  EXPECT_EQ(gpu.grown, nullptr) << "no plan for other values";
-  EXPECT_NE(cpu.grown, nullptr);
+  ASSERT_TRUE(cpu.grown != nullptr && gpu.grown != nullptr);
+  EXPECT_TRUE(gpu.grown->serves_new_values());
+  EXPECT_GT(gpu.grown->device_bytes(), 0);
+  EXPECT_EQ(cpu.grown->device_bytes(), 0);
   const auto estimate = engine_->Estimate(spec, a, nullptr, {});
   ASSERT_TRUE(estimate.ok());
   EXPECT_GE(estimate->device_bytes, gpu.timings.device_bytes);
@@ -82,10 +84,91 @@ TEST_F(GpuAmgEngine, SetsUpThereWhatIsScalar) {
   const auto solved = engine_->Solve(a, &m, SmoothRhs(a), {}, {.method = Method::kCg}, {});
   ASSERT_TRUE(solved.ok()) << solved.status().message();
   EXPECT_EQ(solved->rhs[0].outcome, Outcome::kConverged);
-  PreconditionerSpec afsai = spec;
-  afsai.amg.smoother = SmootherKind::kAfsai;
-  EXPECT_EQ(engine_->Estimate(afsai, a, nullptr, {})->device_bytes, 0);
-  EXPECT_EQ(MustBuild(*engine_, afsai, a, {.device = kGpu}).preconditioner->device_bytes(), 0);
+  PreconditionerSpec classical = spec;
+  classical.amg.coarsening = Coarsening::kClassical;
+  EXPECT_EQ(engine_->Estimate(classical, a, nullptr, {})->device_bytes, 0);
+  EXPECT_EQ(MustBuild(*engine_, classical, a, {.device = kGpu}).preconditioner->device_bytes(), 0);
+}
+
+// Nodes of three unknowns, with aFSAI, which AUTO comes to.
+TEST_F(GpuAmgEngine, SetsUpElasticityThere) {
+  const CscMatrix a = oracle::From(gallery::Elasticity3d(16, gallery::Rounding::kBenchmarks));
+  const PreconditionerSpec spec = Spec(EngineKind::kAmg);
+  const BuildResult gpu = MustBuild(*engine_, spec, a, {.device = kGpu});
+  ASSERT_NE(gpu.preconditioner, nullptr);
+  EXPECT_EQ(gpu.quality.amg->smoother, SmootherKind::kAfsai);
+  EXPECT_EQ(gpu.quality.amg->block_size, 3);
+  EXPECT_GT(gpu.preconditioner->device_bytes(), 0);
+  const auto estimate = engine_->Estimate(spec, a, nullptr, {});
+  ASSERT_TRUE(estimate.ok());
+  EXPECT_GE(estimate->device_bytes, gpu.timings.device_bytes);
+  const auto a_there = engine_->Place(a, {.device = kGpu});
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  const Vector b = SmoothRhs(a);
+  const SolveResult there = MustSolveThere(*engine_, a, **a_there, *gpu.preconditioner, b,
+                                           {.method = Method::kCg, .rtol = 1e-9});
+  EXPECT_EQ(there.rhs[0].outcome, Outcome::kConverged);
+  EXPECT_LE(TrueRelative(a, there.x, b), 1.0001e-9);
+}
+
+// Other values on the aggregates that are there; all anew where they serve no more.
+TEST_F(GpuAmgEngine, RebuildsThereWhatItHasSetUp) {
+  const CscMatrix a = oracle::From(gallery::ConvectionDiffusion3d(24, 0));
+  CscMatrix other = a;
+  for (size_t p = 0; p < other.values.size(); ++p) other.values[p] *= 2;
+  const PreconditionerSpec spec = Spec(EngineKind::kAmg);
+  const BuildResult cpu = MustBuild(*engine_, spec, a, {.device = kCpu});
+  const BuildResult gpu = MustBuild(*engine_, spec, a, {.device = kGpu});
+  ASSERT_TRUE(cpu.grown != nullptr && gpu.grown != nullptr);
+  const auto expect_equal = [&](const CscMatrix& values) {
+    const auto there = gpu.grown->Build(spec, values, {.device = kGpu});
+    const auto here = cpu.grown->Build(spec, values, {.device = kCpu});
+    ASSERT_TRUE(there.ok() && here.ok()) << there.status().message() << here.status().message();
+    EXPECT_TRUE(there->quality.pattern_reused);
+    EXPECT_EQ(there->grown, nullptr);
+    EXPECT_GT(there->preconditioner->device_bytes(), 0);
+    for (const AmgPart& part : here->preconditioner->hierarchy()->parts()) {
+      const auto x = there->preconditioner->hierarchy()->Part(part.level, part.kind);
+      const auto y = here->preconditioner->hierarchy()->Part(part.level, part.kind);
+      ASSERT_TRUE(x.ok() && y.ok());
+      EXPECT_TRUE(x->values == y->values) << Name(part.kind) << " " << part.level;
+    }
+  };
+  expect_equal(other);
+  expect_equal(a);
+  // Symmetric no more.
+  other.values[1] *= 1.5;
+  const auto anew = gpu.grown->Build(spec, other, {.device = kGpu});
+  ASSERT_TRUE(anew.ok()) << anew.status().message();
+  EXPECT_FALSE(anew->quality.pattern_reused);
+  ASSERT_NE(anew->grown, nullptr);
+  EXPECT_GT(anew->grown->device_bytes(), 0);
+  // As the host says it.
+  other = a;
+  for (int64_t p = other.col_ptr[77]; p < other.col_ptr[78]; ++p) {
+    if (other.row_idx[static_cast<size_t>(p)] == 77) other.values[static_cast<size_t>(p)] = 0;
+  }
+  const auto refused = gpu.grown->Build(spec, other, {.device = kGpu});
+  const auto truth = cpu.grown->Build(spec, other, {.device = kCpu});
+  ASSERT_FALSE(refused.ok() || truth.ok());
+  EXPECT_EQ(refused.status().reason(), "ZERO_DIAGONAL");
+  EXPECT_EQ(refused.status().message(), truth.status().message());
+}
+
+// A device that its least bound is too large for: its host sets up, for other values, too.
+TEST_F(GpuAmgEngine, WithoutRoomTheHostSetsUp) {
+  const CscMatrix a = oracle::From(gallery::ConvectionDiffusion3d(24, 0));
+  const PreconditionerSpec spec = Spec(EngineKind::kAmg);
+  const int64_t least = engine_->Estimate(spec, a, nullptr, {})->device_bytes_min;
+  auto device = CudaDevice::Open(ListCudaDevices().devices[0], least - 1);
+  ASSERT_TRUE(device.ok()) << device.status().message();
+  const auto narrow = MakeEngine(true, {*device});
+  const BuildResult built = MustBuild(*narrow, spec, a, {.device = kGpu});
+  ASSERT_NE(built.preconditioner, nullptr);
+  EXPECT_EQ(built.preconditioner->device_bytes(), 0);
+  ASSERT_NE(built.grown, nullptr);
+  EXPECT_EQ(built.grown->device_bytes(), 0);
+  EXPECT_TRUE(built.grown->Build(spec, a, {.device = kGpu})->quality.pattern_reused);
 }
 
 TEST_F(GpuAmgEngine, MinresAndIdrAreTheHosts) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kernels/base/device.h"
+#include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/products.h"
 #include "kernels/sparse/transpose.h"
 #include "tests/kernels/base/gpu_context.h"
@@ -248,6 +249,101 @@ TEST(GpuProducts, OfOtherRowsThanColumnsFail) {
     cuda::Multiply(context, Send(context, Identity(3)), Send(context, Identity(4)));
   });
   EXPECT_FALSE(status.ok());
+}
+
+// A block of `rows` x `columns` values for each entry.
+CscMatrix Inflated(const CscMatrix& nodes, int rows, int columns, uint64_t seed) {
+  oracle::Random random(seed);
+  CscMatrix a{.n_rows = nodes.n_rows * columns,
+              .n_cols = nodes.n_cols * rows,
+              .col_ptr = {0},
+              .row_idx = {},
+              .values = {}};
+  for (int64_t i = 0; i < a.n_cols; ++i) {
+    for (const int32_t node : nodes.pattern().column(i / rows)) {
+      for (int c = 0; c < columns; ++c) {
+        a.row_idx.push_back(node * columns + c);
+        a.values.push_back(random.Uniform(-1, 1));
+      }
+    }
+    a.col_ptr.push_back(a.nnz());
+  }
+  return a;
+}
+
+void ExpectNodesAreTheHosts(const CscMatrix& left, const CscMatrix& right, int rows, int inner,
+                            int columns) {
+  SCOPED_TRACE(std::to_string(rows) + ", " + std::to_string(inner) + ", " +
+               std::to_string(columns));
+  const CscMatrix a = Inflated(left, rows, inner, 1), b = Inflated(right, inner, columns, 2);
+  const CscMatrix expected = Multiply(a, b, Context()).value();
+  There(*Device(), [&](cuda::Context& context) {
+    const cuda::RowMatrix a_there = Send(context, a), b_there = Send(context, b);
+    const auto a_nodes = cuda::ByNodes(context, a_there, rows, inner),
+               b_nodes = cuda::ByNodes(context, b_there, inner, columns);
+    ASSERT_TRUE(a_nodes && b_nodes);
+    const auto c = cuda::MultiplyNodes(context, expected.nnz(), *a_nodes, *b_nodes);
+    ASSERT_TRUE(c.has_value());
+    ExpectEqual(cuda::DownloadRows(context, c->whole), expected);
+    EXPECT_EQ(c->nodes.nnz * rows * columns, expected.nnz());
+    if (expected.nnz() > 0) {
+      EXPECT_FALSE(cuda::MultiplyNodes(context, expected.nnz() - 1, *a_nodes, *b_nodes));
+    }
+    // As found: in another order, told by the nodes, too.
+    const auto found =
+        cuda::MultiplyNodes(context, expected.nnz(), *a_nodes, *b_nodes, RowOrder::kAsFound);
+    ExpectEqual(Transpose(CscView(Transpose(CscView(cuda::DownloadRows(context, found->whole))))),
+                expected);
+  });
+}
+
+TEST(GpuNodeProducts, HaveTheHostsBits) {
+  for (const auto& [rows, inner, columns] : {std::tuple{3, 3, 3},
+                                             {3, 3, 6},
+                                             {6, 3, 6},
+                                             {6, 6, 6},
+                                             {2, 2, 3},
+                                             {3, 2, 3},
+                                             {1, 4, 1},
+                                             {8, 4, 8},
+                                             {2, 2, 1}}) {
+    const CscMatrix left = RandomSparse(150, 9, 4, false, 3);
+    ExpectNodesAreTheHosts(left, RandomSparse(left.n_rows, 3, 4, false, 5), rows, inner, columns);
+    ExpectNodesAreTheHosts(left, RandomSparse(left.n_rows, 12, 4, false, 6), rows, inner, columns);
+  }
+  // Rows of one node, of none, and of so many that no sums in shared memory do.
+  ExpectNodesAreTheHosts(OfLengths({0, 1, 300, 0, 2}, 300, 3),
+                         OfLengths(std::vector<int64_t>(300, 1), 40, 5), 3, 3, 3);
+  ExpectNodesAreTheHosts(OfLengths({300, 0, 4}, 300, 3),
+                         OfLengths(std::vector<int64_t>(300, 40), 4000, 5), 3, 3, 3);
+}
+
+TEST(GpuNodeProducts, WholeNodesAreTold) {
+  const CscMatrix nodes = RandomSparse(60, 5, 4, false, 3);
+  const CscMatrix whole = Inflated(nodes, 3, 2, 4);
+  const auto told = [&](const CscMatrix& a, int rows, int columns) {
+    bool is = false;
+    There(*Device(), [&](cuda::Context& context) {
+      const cuda::RowMatrix there = Send(context, a);
+      is = cuda::ByNodes(context, there, rows, columns).has_value();
+    });
+    return is;
+  };
+  EXPECT_TRUE(told(whole, 3, 2));
+  EXPECT_TRUE(told(whole, 1, 2));
+  EXPECT_TRUE(told(whole, 3, 1));
+  EXPECT_FALSE(told(whole, 2, 2));
+  EXPECT_FALSE(told(whole, 3, 4));
+  EXPECT_FALSE(told(whole, 7, 2)) << "no whole number of rows";
+  for (const size_t at : {size_t{0}, whole.row_idx.size() / 2, whole.row_idx.size() - 1}) {
+    CscMatrix moved = whole;  // one entry less
+    int64_t row = 0;
+    while (moved.col_ptr[static_cast<size_t>(row) + 1] <= static_cast<int64_t>(at)) ++row;
+    moved.row_idx.erase(moved.row_idx.begin() + static_cast<std::ptrdiff_t>(at));
+    moved.values.erase(moved.values.begin() + static_cast<std::ptrdiff_t>(at));
+    for (auto i = static_cast<size_t>(row) + 1; i < moved.col_ptr.size(); ++i) --moved.col_ptr[i];
+    EXPECT_FALSE(told(moved, 3, 2)) << at;
+  }
 }
 
 TEST(GpuTranspose, IsTheHostsOfAnyShape) {

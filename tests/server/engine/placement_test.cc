@@ -177,12 +177,20 @@ TEST(PlacementTest, WhatNoGpuBuildsIsTheHosts) {
   const auto host = adapter.Place(build, estimate);
   EXPECT_TRUE(host->host_alone);
   EXPECT_FALSE(host->on_gpu);
-  EXPECT_NE(host->why.find("cpu: multigrid with nodes of several unknowns"), std::string::npos)
+  EXPECT_NE(host->why.find("cpu: multigrid with classical coarsening"), std::string::npos)
       << host->why;
   estimate.device_bytes = estimate.device_bytes_min = 900;
   estimate.predicted_device_ms = 10;
   EXPECT_TRUE(adapter.Place(build, estimate)->on_gpu);
   EXPECT_FALSE(adapter.Place(build, estimate)->host_alone);
+  // Too large for any: the CPU's, or where there is none the host's of a GPU.
+  estimate.device_bytes = estimate.device_bytes_min = 1001;
+  const std::string why = adapter.Place(build, estimate)->why;
+  EXPECT_EQ(why.find("cpu: the build may take 1001 bytes of device memory, over"), 0u) << why;
+  const FakeEngine alone({FakeGpu(0)});
+  const auto its_host = EngineAdapter(alone, {.threads = 1}).Place(build, estimate);
+  EXPECT_TRUE(its_host.ok() && its_host->host_alone && !its_host->on_gpu);
+  EXPECT_EQ(its_host->why, "the host of a GPU: " + why.substr(5));
 }
 
 TEST(PlacementTest, EstimatesSayWhereAndHowMuch) {
