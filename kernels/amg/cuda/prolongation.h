@@ -103,7 +103,7 @@ Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, do
 double SmootherRho(Context& context, const RowMatrix& a, const Buffer<double>& inverse);
 
 // Returns the host's bound on ρ(G A Gᵀ), of the smoothers by factors, as SpectralBound rounded up;
-// `gt`: Gᵀ by rows; `by_nodes`: A by nodes, or null. Scratch: 32 bytes a row. Waits for the device.
+// `gt`: Gᵀ by rows; `by_nodes`: A by nodes, or null. Scratch: PowerNorm's. Waits for the device.
 double FactoredRho(Context& context, const RowMatrix& a, const NodeMatrix* by_nodes,
                    const RowMatrix& g, const RowMatrix& gt);
 
