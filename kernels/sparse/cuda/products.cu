@@ -268,13 +268,13 @@ class Product {
   }
   Classes ReadClasses() { return Read(context_, classes_, 0); }
 
-  // Side by side, the longest rows first: some classes have a few long rows alone, beside which the
+  // Side by side, the longest rows first: some classes have a few rows alone, beside which the
   // device would be idle.
   template <Pass kPass, class MostRows>
   void LaunchClasses(int classes, int probes, const Target& to, const MostRows& most_rows) {
     Branches branches(context_);
     std::vector<cudaStream_t> streams = {context_.stream};
-    for (int b = 0; b < tuning::kBranches && classes > tuning::kFirstLongClass; ++b) {
+    for (int b = 0; b < std::min(classes - 1, tuning::kBranches); ++b) {
       streams.push_back(branches.Fork(b).stream);
     }
     size_t launches = 0;

@@ -13,9 +13,8 @@ inline constexpr int kProbes = 32;
 inline constexpr int kLongRight = 8;
 // Rows in larger tables are sorted, in smaller ones ranked.
 inline constexpr int kMostRankedSlots = 256;
-// Streams for classes of rows beside the context's, from this class on: a fork and a join take the
-// host some 3 us each.
-inline constexpr int kBranches = 2, kFirstLongClass = 3;
+// Streams for classes of rows beside the context's; the host forks and joins each.
+inline constexpr int kBranches = 2;
 // Bytes of the tables in a block, at most: two blocks a multiprocessor.
 inline constexpr int kTableBytes = 98304;
 // Threads of a block where each has a row: 32 entries of each take 48 KB.
