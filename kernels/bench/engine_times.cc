@@ -112,7 +112,8 @@ class SolvesThere {
   explicit SolvesThere(const Problem& of) : of_(of) {}
 
   Result<SolveResult> operator()(const Preconditioner* m, std::span<const double> b,
-                                 const SolveOptions& options, const Context& context) {
+                                 std::span<const double> x0, const SolveOptions& options,
+                                 const Context& context) {
     const auto start = Clock::now();
     if (a_ == nullptr) {
       auto a = of_.engine.Place(of_.a, context);
@@ -126,7 +127,7 @@ class SolvesThere {
       place_ms += MsSince(placing);
       return placed;
     };
-    auto solved = of_.engine.SolveOnDevice(of_.a, *a_, m, place_m, b, {}, options, context);
+    auto solved = of_.engine.SolveOnDevice(of_.a, *a_, m, place_m, b, x0, options, context);
     if (solved.ok()) solved->figures.place_ms = place_ms;
     return solved;
   }
@@ -154,11 +155,12 @@ Result<SolveResult> SolveByLadder(const Problem& of, const std::shared_ptr<const
       .b = of.b,
       .options = asked,
       .backend = of.gpu ? Backend::kCuda : Backend::kCpu,
-      .solve_there = of.gpu
-                         ? [&](const std::shared_ptr<const Preconditioner>& with,
-                               std::span<const double> b, const SolveOptions& terms,
-                               const Context& where) { return there(with.get(), b, terms, where); }
-                         : LadderSolve()};
+      .threads = of.threads,
+      .solve_there =
+          of.gpu ? [&](const std::shared_ptr<const Preconditioner>& with, std::span<const double> b,
+                       std::span<const double> x0, const SolveOptions& terms,
+                       const Context& where) { return there(with.get(), b, x0, terms, where); }
+                 : LadderSolve()};
   Rung first;
   first.engine = m != nullptr ? EngineKind::kJacobi : EngineKind::kNone;
   first.method = options.method;
@@ -171,7 +173,7 @@ Result<SolveResult> SolveByLadder(const Problem& of, const std::shared_ptr<const
   Context watched = context;
   watched.progress = &watch;
   watched.stop = watch.token();
-  auto solved = of.gpu ? there(m.get(), of.b, options, watched)
+  auto solved = of.gpu ? there(m.get(), of.b, {}, options, watched)
                        : of.engine.Solve(of.a, m.get(), of.b, {}, options, watched);
   if (!solved.ok() || !MayClimb(*solved)) return solved;
   first.solve_ms = solved->solve_ms;
@@ -212,7 +214,7 @@ void RunOnce(const Problem& of, Candidate* c) {
   SolvesThere there(of);
   auto solved = c->spec.engine == EngineKind::kAuto
                     ? SolveByLadder(of, m, setup_ms, options, context, there, c)
-                : of.gpu ? there(m.get(), of.b, options, context)
+                : of.gpu ? there(m.get(), of.b, {}, options, context)
                          : of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
   const double solve_ms = MsSince(solving);
   if (!solved.ok()) return Fail(solved.status(), c);
