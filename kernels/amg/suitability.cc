@@ -26,11 +26,13 @@ Facts FactsOf(const CscView& a, int threads) {
   const auto n = static_cast<size_t>(a.n_cols);
   const auto block = static_cast<size_t>(DetectBlockSize(a));
   Array<double> diagonal(n), over_root(n);  // D, D^(-1/2)
+  Array<uint8_t> unknown(n);                // of its node
   std::atomic<bool> zero = false;
   ParallelFor(a.n_cols, kColumns, threads, [&](int64_t begin, int64_t end, int) {
     for (int64_t j = begin; j < end; ++j) {
       const double d = std::fabs(EntryOf(a, j, j));
       if (!(d > 0)) zero = true;
+      unknown[static_cast<size_t>(j)] = static_cast<uint8_t>(static_cast<size_t>(j) % block);
       diagonal[static_cast<size_t>(j)] = d;
       over_root[static_cast<size_t>(j)] = 1 / std::sqrt(d);
     }
@@ -48,17 +50,18 @@ Facts FactsOf(const CscView& a, int threads) {
       const auto j = static_cast<size_t>(column);
       const auto rows = a.column(column);
       const auto values = a.column_values(column);
+      const uint8_t own = unknown[j];
       double of_column = 0, scaled = 0, absolute = 0;
       for (size_t p = 0; p < rows.size(); ++p) {
         const auto i = static_cast<size_t>(rows[p]);
-        if (block == 1 || i % block == j % block) of_column += values[p];
+        of_column += unknown[i] == own ? values[p] : 0;
         scaled += values[p] * over_root[i];
         absolute += std::fabs(values[p]);
       }
-      sums.energy[j % block] += of_column;
-      sums.squares[j % block] += diagonal[j];
+      sums.energy[own] += of_column;
+      sums.squares[own] += diagonal[j];
       sums.scaled += scaled * over_root[j];
-      sums.beta = std::max(sums.beta, absolute / (diagonal[j]));
+      sums.beta = std::max(sums.beta, absolute / diagonal[j]);
     }
   });
   Sums all;

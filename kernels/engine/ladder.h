@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/amg/suitability.h"
 #include "kernels/base/context.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
@@ -103,6 +104,9 @@ struct LadderCase {
   const OverRanks* over = nullptr;
 
   int64_t nnz() const;  // of A, wherever it is
+
+  // What a look at A found, for those that come after; such looks are not made side by side.
+  mutable std::optional<AmgSuitability> for_amg = {};
 };
 
 struct LadderResult {

@@ -256,8 +256,8 @@ TEST(Ladder, OnAGpuJacobiIsJudgedByWhatFsaiCosts) {
   const double jacobi = IterationMs(work, Backend::kCuda, 1);
   work.nnz_m = 2 * 5 * 900;
   const double fsai = IterationMs(work, Backend::kCuda, 1);
-  // FSAI takes a quarter of the iterations, and of Jacobi twice as many come as are foretold.
-  EXPECT_NEAR(look.let_pass, setup_ms / (jacobi - fsai / 4) / 2, 1e-9 * look.let_pass);
+  // FSAI takes 0.3 of the iterations, and of Jacobi's come half as many more as are foretold.
+  EXPECT_NEAR(look.let_pass, setup_ms / (jacobi - 0.3 * fsai) / 1.5, 1e-9 * look.let_pass);
   first.method = Method::kBicgstab;  // whose residuals leap
   EXPECT_EQ(FirstLook(*engine, c, first, {}).let_pass, 0);
 }
