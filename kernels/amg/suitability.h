@@ -1,4 +1,4 @@
-// Tells beforehand whether multigrid is worth a try.
+// Tells beforehand whether multigrid is worth a try, and by which smoother.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,15 @@ inline constexpr double kMostUnevenForAmg = 16, kMostRayleighForAmg = 0.05;
 // cᵀAc / cᵀDc, D the absolute diagonal, of constants for each unknown of a node (DetectBlockSize):
 // the largest; with one unknown a node the least of 1 and D^(-1/2) 1. Small and positive where an
 // elliptic operator is behind A; infinite where a diagonal entry is zero. `a`: square, canonical,
-// with values. O(nnz), one thread. Thread-safe.
-double NearNullRayleigh(const CscView& a);
+// with values. O(nnz); the same bits with any number of threads. Thread-safe.
+double NearNullRayleigh(const CscView& a, int threads = 1);
 
-// By size, `longest` (the entries of the longest row or column) and NearNullRayleigh.
-bool SuitsAmg(const CscView& a, int64_t longest);
+struct AmgSuitability {
+  bool suits = false;  // by size, `longest` and NearNullRayleigh
+  double beta = 0;     // where it suits: max_j Σ_i |a_ij| / |a_jj|, which chooses the smoother
+};
+
+// `longest`: the entries of the longest row or column. As NearNullRayleigh.
+AmgSuitability LookForAmg(const CscView& a, int64_t longest, int threads = 1);
 
 }  // namespace spaid::kernels

@@ -8,9 +8,8 @@
 Measures on the gallery and on the square real Matrix Market files of FOLDER, two threads (pin them with
 taskset), or on the first GPU and all cores, there on a larger gallery, which takes this program minutes to
 convert: every engine that AUTO may choose and AUTO itself, set-up and solve to 1e-7 of --rhs right-hand sides,
-the fastest of alternating runs for --seconds a matrix. AUTO's total is the time in which it chooses and that of the engine that
-it chose, which runs the same code by itself; "run as one" is the two in one run, which a busy machine disturbs
-twice. A solve may take --limit seconds.
+the fastest of alternating runs for --seconds a matrix. AUTO climbs its ladder, with nothing learned. A solve may take
+--limit seconds.
 Prints a Markdown table of each set: the gallery and every other real matrix in the order of their names,
 on which the rule's numbers were fitted, and those between them, on which it is judged. AUTO is good where
 its total is within 20 % of the best; matrices on which nothing converges do not count.
@@ -125,33 +124,23 @@ def auto_of(result):
     return next(e for e in result['engines'] if e['engine'] == 'auto')
 
 
-def chosen_by(result):
-    """The engine that AUTO chose, as it is called among the others: older files have the light aFSAI without its steps."""
-    chosen = auto_of(result)['chosen']
-    return 'afsai 3x3' if chosen == 'afsai' and 'device' not in result else chosen
-
-
 def auto_total(result):
-    """Milliseconds to choose, and of what was chosen; None where that does not converge."""
+    """Milliseconds; None where AUTO does not converge."""
     auto = auto_of(result)
-    total = converged(result).get(chosen_by(result))
-    return None if total is None else auto['resolve_ms'] + total
+    return auto['total_ms'] if auto['outcome'] == 'converged' else None
 
 
-def ratio(result, as_one=False):
+def ratio(result):
     """AUTO's total over the best one; infinite where AUTO alone fails, None where nothing converges."""
-    totals, auto = converged(result), auto_of(result)
+    totals, total = converged(result), auto_total(result)
     if not totals:
         return None
-    total = auto_total(result)
-    if as_one:
-        total = auto['total_ms'] if auto['outcome'] == 'converged' else None
     return total / min(totals.values()) if total is not None else float('inf')
 
 
-def judge(results, as_one=False):
+def judge(results):
     """How many are good, of how many that count."""
-    ratios = [r for r in (ratio(result, as_one) for result in results) if r is not None]
+    ratios = [r for r in (ratio(result) for result in results) if r is not None]
     return sum(r <= WITHIN for r in ratios), len(ratios)
 
 
@@ -163,20 +152,19 @@ def cell(result, engine):
 
 
 def print_tables(results):
-    shown = ['jacobi', 'static-spai', 'fsai', 'fsai p2', 'afsai', 'afsai 10', 'afsai 3x3']
+    shown = ['jacobi', 'static-spai', 'fsai', 'fsai p2', 'afsai', 'afsai 10', 'afsai 3x3', 'amg']
     if any(r.get('device') == 'gpu' for r in results):
         shown += ['afsai gain 1e-3', 'afsai gain 1e-2']
     titles = ('gallery', 'fitted on', 'judged on', 'several right-hand sides')
     for title, part in zip(titles, (*halves(results), several(results))):
         if not part:
             continue
-        (good, counted), (as_one, _) = judge(part), judge(part, as_one=True)
-        print(f'{title}: within {WITHIN:g} of the best on {good} of {counted} ({100 * good / counted:.0f} %); run as '
-              f'one on {as_one}\n')
+        good, counted = judge(part)
+        print(f'{title}: within {WITHIN:g} of the best on {good} of {counted} ({100 * good / counted:.0f} %)\n')
         print('| matrix | AUTO | chose | best | AUTO / best | ' + ' | '.join(shown) + ' |\n|' + ' --- |' * (5 + len(shown)))
         for r in part:
             totals, total, of_best = converged(r), auto_total(r), ratio(r)
-            print(f'| {r["matrix"]} | {"–" if total is None else f"{total:.3g}"} | {chosen_by(r)} | '
+            print(f'| {r["matrix"]} | {"–" if total is None else f"{total:.3g}"} | {auto_of(r)["chosen"]} | '
                   f'{min(totals, key=totals.get) if totals else "none converges"} | '
                   f'{"" if of_best is None else f"{of_best:.2f}"} | ' + ' | '.join(cell(r, e) for e in shown) + ' |')
         print()

@@ -2,10 +2,11 @@
 // files: a JSON object for each on standard output, for auto_engine.py. b = A x with a seeded
 // random x in [-1, 1], x0 = 0, relative residual 1e-7, at most 10000 iterations.
 //
-//   spaid_engine_times A.bin... [threads=2] [seconds=2] [limit_s=60] [rhs=1] [device=cpu|gpu]
-//                      [named=auto|cg|bicgstab|gmres]
+//   spaid_engine_times A... [threads=2] [seconds=2] [limit_s=60] [rhs=1] [device=cpu|gpu]
+//                      [named=auto|cg|bicgstab|gmres] [only=NAME,NAME...]
 //
-// A file: matrix_file.h.
+// A is a file (matrix_file.h), or gallery:FAMILY:SIZE. `only`: engines by their names here.
+// AUTO is the whole ladder, as the daemon's jobs climb it, with nothing learned.
 // Runs of the engines alternate for about so many `seconds`; of each the fastest counts. An engine
 // that does not converge within limit_s is run once. On the first GPU as the daemon does it: from A
 // and b on the host to M and x there, A's way to the device with every solve.
@@ -30,7 +31,10 @@
 #include "kernels/bench/matrix_file.h"
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/ladder.h"
 #include "kernels/engine/spec.h"
+#include "kernels/engine/stall_watch.h"
+#include "kernels/gallery/gallery.h"
 #include "kernels/krylov/operators.h"
 
 namespace spaid::kernels::bench {
@@ -39,12 +43,6 @@ namespace {
 constexpr double kLongMs = 50;
 
 const char* NameOf(EngineKind kind) { return TraitsOf(kind).name.data(); }
-
-// As Candidates names it.
-const char* NameOf(const PreconditionerSpec& spec) {
-  const bool light = spec.engine == EngineKind::kAfsai && spec.fsai.k_max == 3 && spec.fsai.s == 3;
-  return light ? "afsai 3x3" : NameOf(spec.engine);
-}
 
 const char* NameOf(Method method) {
   return method == Method::kCg ? "cg" : method == Method::kGmres ? "gmres" : "bicgstab";
@@ -75,8 +73,9 @@ const char* NameOf(Outcome outcome) {
 struct Candidate {
   std::string name;
   PreconditionerSpec spec;
-  std::string chosen = "none";  // by AUTO
-  std::string reason;           // of AUTO, or of an error
+  std::string chosen;       // by AUTO, in the end
+  std::string reason;       // of AUTO, or of an error
+  std::vector<Rung> rungs;  // of AUTO, where it climbed
   Method method = Method::kBicgstab;
   double predicted_ms = 0, setup_ms = 0, solve_ms = 0;  // of the fastest run
   double place_ms = 0, iterate_ms = 0;                  // of that solve
@@ -107,21 +106,83 @@ void Fail(const Status& status, Candidate* c) {
   c->reason = status.reason() + ": " + status.message();
 }
 
-Result<SolveResult> SolveThere(const Problem& of, const Preconditioner* m,
-                               const SolveOptions& options, const Context& context) {
-  const auto start = Clock::now();
-  auto a = of.engine.Place(of.a, context);
-  double place_ms = MsSince(start);
-  if (!a.ok()) return a.status();
-  const PlaceM place_m = [&](Storage storage) {
-    const auto placing = Clock::now();
-    auto placed = of.engine.Place(*m, storage, context, a->get());
-    place_ms += MsSince(placing);
-    return placed;
-  };
-  auto solved = of.engine.SolveOnDevice(of.a, **a, m, place_m, of.b, {}, options, context);
-  if (solved.ok()) solved->figures.place_ms = place_ms;
-  return solved;
+// Solves on the device, where A goes once.
+class SolvesThere {
+ public:
+  explicit SolvesThere(const Problem& of) : of_(of) {}
+
+  Result<SolveResult> operator()(const Preconditioner* m, std::span<const double> b,
+                                 std::span<const double> x0, const SolveOptions& options,
+                                 const Context& context) {
+    const auto start = Clock::now();
+    if (a_ == nullptr) {
+      auto a = of_.engine.Place(of_.a, context);
+      if (!a.ok()) return a.status();
+      a_ = *std::move(a);
+    }
+    double place_ms = MsSince(start);
+    const PlaceM place_m = [&](Storage storage) {
+      const auto placing = Clock::now();
+      auto placed = of_.engine.Place(*m, storage, context, a_.get());
+      place_ms += MsSince(placing);
+      return placed;
+    };
+    auto solved = of_.engine.SolveOnDevice(of_.a, *a_, m, place_m, b, x0, options, context);
+    if (solved.ok()) solved->figures.place_ms = place_ms;
+    return solved;
+  }
+
+ private:
+  const Problem& of_;
+  std::shared_ptr<const DeviceOperator> a_;
+};
+
+class NoSink final : public LadderSink {
+ public:
+  Status Enter(const std::string&, int64_t, double) override { return {}; }
+  void OnRung(const Rung&) override {}
+};
+
+// The solve with AUTO's bottom, and the rungs over it.
+Result<SolveResult> SolveByLadder(const Problem& of, const std::shared_ptr<const Preconditioner>& m,
+                                  double setup_ms, const SolveOptions& options,
+                                  const Context& context, SolvesThere& there, Candidate* c) {
+  SolveOptions asked = options;
+  asked.method = of.named;
+  const LadderCase ladder{
+      .a = of.a,
+      .diagnosis = of.diagnosis,
+      .b = of.b,
+      .options = asked,
+      .backend = of.gpu ? Backend::kCuda : Backend::kCpu,
+      .threads = of.threads,
+      .solve_there =
+          of.gpu ? [&](const std::shared_ptr<const Preconditioner>& with, std::span<const double> b,
+                       std::span<const double> x0, const SolveOptions& terms,
+                       const Context& where) { return there(with.get(), b, x0, terms, where); }
+                 : LadderSolve()};
+  Rung first;
+  first.engine = m != nullptr ? EngineKind::kJacobi : EngineKind::kNone;
+  first.method = options.method;
+  first.what = NameOf(first.engine);
+  first.setup_ms = setup_ms;
+  StallWatch watch(
+      of.diagnosis.numerically_symmetric, options.rtol,
+      [&] { return FirstLook(of.engine, ladder, first, context); },
+      (options.max_iterations + 1) / 2, nullptr, context.stop);
+  Context watched = context;
+  watched.progress = &watch;
+  watched.stop = watch.token();
+  auto solved = of.gpu ? there(m.get(), of.b, {}, options, watched)
+                       : of.engine.Solve(of.a, m.get(), of.b, {}, options, watched);
+  if (!solved.ok() || !MayClimb(*solved)) return solved;
+  first.solve_ms = solved->solve_ms;
+  for (const RhsResult& rhs : solved->rhs) first.iterations += rhs.iterations;
+  NoSink sink;
+  auto climbed = Climb(of.engine, ladder, *std::move(solved), std::move(first), sink, context);
+  if (!climbed.ok()) return climbed.status();
+  c->rungs = std::move(climbed->rungs);
+  return std::move(climbed->solved);
 }
 
 void RunOnce(const Problem& of, Candidate* c) {
@@ -144,14 +205,17 @@ void RunOnce(const Problem& of, Candidate* c) {
     auto built = (*plan)->Build(spec, of.a, context);
     if (!built.ok()) return Fail(built.status(), c);
     m = built->preconditioner;
-    c->nnz_m = m->matrix().nnz();
+    c->nnz_m = m->nnz();
     if (built->quality.fsai) c->kaporin = built->quality.fsai->kaporin;
   }
   const double setup_ms = MsSince(setting_up);
   const SolveOptions options{.method = *method, .rtol = 1e-7, .keep_history = false};
   const auto solving = Clock::now();
-  auto solved = of.gpu ? SolveThere(of, m.get(), options, context)
-                       : of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
+  SolvesThere there(of);
+  auto solved = c->spec.engine == EngineKind::kAuto
+                    ? SolveByLadder(of, m, setup_ms, options, context, there, c)
+                : of.gpu ? there(m.get(), of.b, {}, options, context)
+                         : of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
   const double solve_ms = MsSince(solving);
   if (!solved.ok()) return Fail(solved.status(), c);
   const double total_ms = MsSince(start);
@@ -164,8 +228,8 @@ void RunOnce(const Problem& of, Candidate* c) {
         return rank(x) < rank(y);
       });
   ++c->runs;
-  c->chosen = NameOf(spec);
   c->method = *method;
+  c->chosen = NameOf(c->rungs.empty() ? spec.engine : c->rungs.back().engine);
   c->reason = resolved->reason;
   c->iterations = rhs.iterations;
   c->outcome = rhs.outcome;
@@ -202,13 +266,24 @@ void Print(const Candidate& c) {
       c.place_ms, c.iterate_ms, c.runs > 0 ? c.total_ms : 0.0, c.runs,
       static_cast<long long>(c.nnz_m), c.kaporin);
   if (c.spec.engine == EngineKind::kAuto) {
-    std::printf(", \"chosen\": \"%s\", \"resolve_ms\": %.4g", c.chosen.c_str(), c.resolve_ms);
+    std::printf(", \"chosen\": \"%s\", \"resolve_ms\": %.4g, \"rungs\": [", c.chosen.c_str(),
+                c.resolve_ms);
+    for (size_t i = 0; i < c.rungs.size(); ++i) {
+      const Rung& rung = c.rungs[i];
+      std::printf(
+          "%s{\"what\": %s, \"left\": %s, \"iterations\": %lld, \"setup_ms\": %.5g, "
+          "\"solve_ms\": %.5g}",
+          i > 0 ? ", " : "", Quoted(rung.what).c_str(), Quoted(rung.left).c_str(),
+          static_cast<long long>(rung.iterations), rung.setup_ms, rung.solve_ms);
+    }
+    std::printf("]");
   }
   if (!c.reason.empty()) std::printf(", \"reason\": %s", Quoted(c.reason).c_str());
   std::printf("}");
 }
 
-std::vector<Candidate> Candidates(const Diagnosis& d, bool gpu) {
+// `only`: their names, with commas between them; empty: all.
+std::vector<Candidate> Candidates(const Diagnosis& d, bool gpu, const std::string& only) {
   std::vector<Candidate> all;
   const auto add = [&](const char* name, EngineKind kind) -> PreconditionerSpec& {
     Candidate& c = all.emplace_back();
@@ -232,6 +307,16 @@ std::vector<Candidate> Candidates(const Diagnosis& d, bool gpu) {
       add("afsai gain 1e-2", EngineKind::kAfsai).fsai.min_gain = 1e-2;
     }
   }
+  if (d.zero_diagonal.count == 0) {
+    add("amg", EngineKind::kAmg);
+    add("amg l1-jacobi", EngineKind::kAmg).amg.smoother = SmootherKind::kL1Jacobi;
+    add("amg chebyshev", EngineKind::kAmg).amg.smoother = SmootherKind::kChebyshev;
+  }
+  if (!only.empty()) {
+    std::erase_if(all, [&](const Candidate& c) {
+      return ("," + only + ",").find("," + c.name + ",") == std::string::npos;
+    });
+  }
   return all;
 }
 
@@ -242,14 +327,35 @@ struct Settings {
     const auto at = given.find(name);
     return at == given.end() ? otherwise : std::atof(at->second.c_str());
   }
-  bool Is(const char* name, const char* value) const {
+  std::string Text(const char* name) const {
     const auto at = given.find(name);
-    return at != given.end() && at->second == value;
+    return at == given.end() ? "" : at->second;
   }
+  bool Is(const char* name, const char* value) const { return Text(name) == value; }
 };
 
+// A of a file, or of the gallery.
+CscMatrix MatrixOf(const std::string& name) {
+  constexpr std::string_view kGallery = "gallery:";
+  if (!name.starts_with(kGallery)) return ReadMatrix(name);
+  const size_t colon = name.rfind(':');
+  const std::string family = name.substr(kGallery.size(), colon - kGallery.size());
+  const int64_t size = std::atoll(name.c_str() + colon + 1);
+  for (const gallery::Family& f : gallery::Families()) {
+    if (f.name != family || size < f.min_size || size > f.max_size) continue;
+    gallery::Matrix made = f.make(size);
+    CscMatrix a;
+    a.n_rows = a.n_cols = made.n;
+    a.col_ptr.assign(made.col_ptr.begin(), made.col_ptr.end());
+    a.row_idx.assign(made.row_idx.begin(), made.row_idx.end());
+    a.values.assign(made.values.begin(), made.values.end());
+    return a;
+  }
+  Die("no matrix of the gallery: " + name);
+}
+
 void Run(const Engine& engine, const std::string& path, const Settings& with) {
-  const CscMatrix a = ReadMatrix(path);
+  const CscMatrix a = MatrixOf(path);
   const int threads = ResolveThreads(static_cast<int>(with.Number("threads", 2)));
   const int rhs = static_cast<int>(with.Number("rhs", 1));
   const bool gpu = with.Is("device", "gpu");
@@ -274,7 +380,7 @@ void Run(const Engine& engine, const std::string& path, const Settings& with) {
                         .threads = threads,
                         .gpu = gpu,
                         .limit_s = with.Number("limit_s", 60)};
-  std::vector<Candidate> candidates = Candidates(d, gpu);
+  std::vector<Candidate> candidates = Candidates(d, gpu, with.Text("only"));
   for (Candidate& c : candidates) {
     const auto estimate = engine.Estimate(c.spec, a, nullptr, {.threads = threads});
     if (!estimate.ok()) continue;
@@ -299,12 +405,13 @@ void Run(const Engine& engine, const std::string& path, const Settings& with) {
     if (round >= 2 && MsSince(start) > 1e3 * seconds) break;
   }
   const size_t slash = path.rfind('/') + 1;
+  const size_t end = path.ends_with(".bin") ? path.rfind('.') : path.size();
   std::printf(
       "{\"matrix\": %s, \"n\": %lld, \"nnz\": %lld, \"symmetric\": %s, "
       "\"negative_diagonal\": %lld, \"zero_diagonal\": %lld, \"not_dominant_rows\": %lld, "
       "\"zero_sum_rows\": %lld, \"max_column\": %lld, \"threads\": %d, \"rhs\": %d, "
       "\"device\": \"%s\", \"diagnosis_ms\": %.4g, \"engines\": [",
-      Quoted(path.substr(slash, path.rfind('.') - slash)).c_str(), static_cast<long long>(d.n),
+      Quoted(path.substr(slash, end - slash)).c_str(), static_cast<long long>(d.n),
       static_cast<long long>(d.nnz), d.numerically_symmetric ? "true" : "false",
       static_cast<long long>(d.negative_diagonal.count),
       static_cast<long long>(d.zero_diagonal.count),
@@ -344,7 +451,7 @@ int main(int argc, char** argv) {
       with.given[arg.substr(0, at)] = arg.substr(at + 1);
     }
   }
-  if (files.empty()) bench::Die("usage: spaid_engine_times A.bin... [name=value]...");
+  if (files.empty()) bench::Die("usage: spaid_engine_times A... [name=value]...");
   const auto engine = bench::MakeEngineOn(with.Is("device", "gpu"));
   for (const std::string& file : files) bench::Run(*engine, file, with);
   return 0;

@@ -352,7 +352,7 @@ const PreconditionerEngine& AfsaiEngine() {
                             .over_ranks = true,
                             .rates = {.cpu = {.fixed = 4e4, .row = 200, .gathered = 1.6},
                                       .gpu = {.fixed = 1.39e6,
-                                              .entry = 5.4,
+                                              .entry = 2.9,
                                               .gathered = 0.0075,
                                               .first_entry = 14,
                                               .first_most = 0.82e6,

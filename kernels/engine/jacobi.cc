@@ -1,7 +1,9 @@
 #include "kernels/engine/jacobi.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <vector>
 
 #include "kernels/base/parallel.h"
 #include "kernels/sparse/jacobi_column.h"
@@ -31,6 +33,7 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {
   m.row_idx.resize(static_cast<size_t>(n));
   m.values.resize(static_cast<size_t>(n));
   Array<double> norms(static_cast<size_t>(n));
+  std::atomic<bool> all_finite = true;
   m.col_ptr[0] = 0;
   const StopReason stop = ParallelFor(n, kColumnsPerBatch, context, Stage::kBuild,
                                       [&](int64_t begin, int64_t end, int) {
@@ -39,15 +42,15 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {
                                           m.row_idx[k] = static_cast<int32_t>(k);
                                           m.values[k] = 1 / EntryOf(a, k, k);
                                           norms[k] = JacobiResidual(a, k, k, m.values[k]);
+                                          if (!std::isfinite(m.values[k])) all_finite = false;
                                         }
                                       });
   if (stop != StopReason::kNone) return StopStatus(stop, "the Jacobi build");
 
-  Occurrence zero;
-  for (int64_t k = 0; k < n; ++k) {
-    if (!std::isfinite(m.values[k]) && zero.count++ == 0) zero.first = k;
+  if (!all_finite) {
+    const Occurrence zero = UninvertibleDiagonal(a);
+    return ZeroDiagonal(zero.count, n, zero.first);
   }
-  if (zero.count > 0) return ZeroDiagonal(zero.count, n, zero.first);
   result.quality = JacobiQuality(a, norms, n, context);
   return result;
 }
@@ -55,13 +58,29 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {
 Quality JacobiQuality(const CscView& a, const Array<double>& norms, int64_t nnz_m,
                       const Context& context) {
   Quality quality;
-  double worst = -1, sum = 0;
-  for (int64_t k = 0; k < a.n_cols; ++k) {
-    if (norms[k] > worst) {
-      worst = norms[k];
-      quality.worst_column = k;
+  struct Part {
+    double worst = -1, sum = 0;
+    int64_t at = -1;
+  };
+  std::vector<Part> parts(
+      static_cast<size_t>((a.n_cols + kColumnsPerBatch - 1) / kColumnsPerBatch));
+  ParallelFor(a.n_cols, kColumnsPerBatch, context.threads, [&](int64_t begin, int64_t end, int) {
+    Part& part = parts[static_cast<size_t>(begin / kColumnsPerBatch)];
+    for (int64_t k = begin; k < end; ++k) {
+      if (norms[k] > part.worst) {
+        part.worst = norms[k];
+        part.at = k;
+      }
+      part.sum += norms[k] * norms[k];
     }
-    sum += norms[k] * norms[k];
+  });
+  double worst = -1, sum = 0;
+  for (const Part& part : parts) {
+    if (part.worst > worst) {
+      worst = part.worst;
+      quality.worst_column = part.at;
+    }
+    sum += part.sum;
   }
   quality.residual_frobenius = std::sqrt(sum);
   quality.residual_quantiles = ResidualQuantiles(norms, context.threads);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <functional>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,11 +29,14 @@ namespace {
 double ToDouble(int64_t x) { return static_cast<double>(x); }
 size_t Z(int64_t i) { return static_cast<size_t>(i); }
 
+using Looks = std::function<StallWatch::Look()>;
+
 // Solves of one rung, each of the residual that the one before it left in the caller's system.
 constexpr int kRefinements = 8;
 constexpr double kLeastRefined = 0.1;  // each must leave no more of the scaled residual
 constexpr double kHarder = 1e-2;       // of the target, where the one before it did not do
 constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
+constexpr int64_t kRowsAtOnce = 4096;
 constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(double);
 
 // Returns the place of the rung; where A has none such, of the first one above it.
@@ -66,7 +71,12 @@ class LuOperator final : public LinearOperator {
 class Ladder {
  public:
   Ladder(const Engine& engine, const LadderCase& c, LadderSink& sink, const Context& context)
-      : engine_(engine), c_(c), sink_(sink), context_(context), n_(c.a.n_cols) {}
+      : engine_(engine),
+        c_(c),
+        sink_(sink),
+        context_(context),
+        n_(c.a.n_cols),
+        on_gpu_(c.solve_there && c.backend == Backend::kCuda) {}
 
   Result<LadderResult> Run(SolveResult solved, Rung first) {
     Begin(std::move(solved));
@@ -90,21 +100,28 @@ class Ladder {
     }
     for (RhsResult& rhs : none.rhs) rhs.outcome = Outcome::kStagnated;
     Begin(std::move(none));
+    if (on_gpu_) r_norm_ = x0.empty() ? b_norm_ : Norms(Residuals(x_));
     positive_ = MayBePositive(start);
     return Rise(start, std::nullopt, false);
   }
 
  private:
   void Begin(SolveResult solved) {
-    x_.assign(solved.x.begin(), solved.x.end());
+    x_ = std::move(solved.x);
     best_ = std::move(solved);
-    from_ = x_;
     for (size_t v = 0; v < best_.rhs.size(); ++v) {
       b_norm_.push_back(Norm(c_.b.subspan(v * Z(n_), Z(n_))));
       spent_.push_back(best_.rhs[v].iterations);
+      r_norm_.push_back(best_.rhs[v].true_residual);
     }
-    residual_ = Residuals(x_);
+    if (on_gpu_) return;
+    FormResiduals();
     r_norm_ = Norms(residual_);
+  }
+  // Of x_, where the host goes on from it.
+  void FormResiduals() {
+    from_ = x_;
+    residual_ = Residuals(x_);
   }
 
   // Rungs that serve an indefinite A alone tell that it is so, where they are begun with.
@@ -220,8 +237,20 @@ class Ladder {
       }
       return residual;
     }
+    // Then its columns are its rows, which threads share.
+    const bool symmetric = c_.diagnosis.structurally_symmetric && c_.diagnosis.max_asymmetry == 0;
     for (int64_t v = 0; v < Count(); ++v) {
       double* const r = residual.data() + v * n_;
+      if (symmetric) {
+        ParallelFor(n_, kRowsAtOnce, c_.threads, [&](int64_t begin, int64_t end, int) {
+          for (int64_t i = begin; i < end; ++i) {
+            for (int64_t p = c_.a.col_ptr[Z(i)]; p < c_.a.col_ptr[Z(i) + 1]; ++p) {
+              r[i] -= c_.a.values[Z(p)] * x[Z(v * n_ + c_.a.row_idx[Z(p)])];
+            }
+          }
+        });
+        continue;
+      }
       for (int64_t j = 0; j < n_; ++j) {
         const double x_j = x[Z(v * n_ + j)];
         if (x_j == 0) continue;
@@ -356,15 +385,18 @@ class Ladder {
     const BuildEstimate& estimate = rung.estimate;
     // Behind the last one comes what came closest, by longer cycles, and takes what is left.
     const bool to_end = rung.kind == RungKind::kLongCycles || (rung.dense_lu && next == nullptr);
-    const auto look_after = [&](int64_t nnz_m) {
-      return to_end ? 0
-                    : LookAfter(engine_, c_, next, rung.method, nnz_m,
-                                TraitsOf(rung.spec.engine).by_parts, context_);
-    };
+    // Predicted when it is asked for: what is behind may take long to predict.
+    Looks look;
+    if (!to_end) {
+      look = [&] {
+        return LookAfter(engine_, c_, next, rung.method, told.nnz_m,
+                         TraitsOf(rung.spec.engine).by_parts, context_);
+      };
+    }
     const int64_t nnz_m = rung.spec.engine == EngineKind::kJacobi ? 0 : estimate.nnz_m;
-    int64_t look = look_after(nnz_m);
+    const int64_t judged = to_end ? Left() : std::min(StallWatch::kLeastLook, Left());
     const double predicted_ms =
-        setup_ms + ToDouble(std::min(look, Left()) * Count()) * Iteration(rung, nnz_m);
+        setup_ms + ToDouble(judged * Count()) * Iteration(rung, nnz_m);
     if (Status status = sink_.Enter(told.what,
                                     estimate.host_bytes + SolveBytes(rung) +
                                         (told.scaled ? 2 * kEntryBytes * estimate.nnz_m : 0),
@@ -378,7 +410,6 @@ class Ladder {
     if (m != nullptr) told.nnz_m = m->nnz() * (m->is_factor() ? 2 : 1);
     if (made->lu != nullptr) told.nnz_m = n_ * n_;
     told.setup_ms = MsSince(start);
-    look = look_after(told.nnz_m);
     if (Status status = Solve(rung, *made, look, &told); !status.ok()) return status;
     // The later one of two that come to the same: it is stronger.
     if (m && (!closest_ || told.relative_residual <= closest_->relative_residual)) {
@@ -411,25 +442,31 @@ class Ladder {
       Tell(std::move(told));
       return {};
     }
-    Status status = Solve(rung, {closest.m, nullptr}, /*look=*/0, &told);
+    Status status = Solve(rung, {closest.m, nullptr}, /*look=*/{}, &told);
     if (status.ok()) Tell(std::move(told));
     return status;
   }
 
   // Reduces the residuals of all right-hand sides that have not converged, by solves of them.
-  Status Solve(const PlannedRung& rung, const Made& made, int64_t look, Rung* told) {
+  // `look`: null: it takes what is left.
+  Status Solve(const PlannedRung& rung, const Made& made, const Looks& look, Rung* told) {
     const std::shared_ptr<const Preconditioner>& m = made.m;
     const auto start = Clock::now();
     const bool rung_scaled = rung.scaled && !scaling_->identity();
-    if (!rung_scaled) {
-      from_ = x_;
-      residual_ = Residuals(x_);
+    if (on_gpu_ && !rung_scaled && made.lu == nullptr) {
+      SolveOptions options = c_.options;
+      Apply(rung, c_, &options);
+      if (HostAlone(options, m != nullptr ? m->form() : MForm::kMatrix).empty()) {
+        SolveOnGpu(m, std::move(options), look, told);
+        return {};
+      }
     }
+    if (!rung_scaled || residual_.empty()) FormResiduals();
     from_norm_ = NormsThere(residual_, rung_scaled);
     // M of the caller's A, where what is small in the scaled system is not so in the caller's.
     std::shared_ptr<const Preconditioner> of_a;
     // Half of what is left is the next rungs'.
-    int64_t budget = look > 0 ? (Left() + 1) / 2 : Left();
+    int64_t budget = look ? (Left() + 1) / 2 : Left();
     // A share of the caller's target: small in the scaled system need not be small in the caller's.
     double share = 0.9;
     for (int round = 0; round < kRefinements && GoesOn() && budget > 0; ++round) {
@@ -474,9 +511,8 @@ class Ladder {
       options.max_iterations = budget;
       options.keep_history = false;
       if (scaled) options.null_space = scaled_space_.get();
-      StallWatch watch(c_.diagnosis.numerically_symmetric, rtol,
-                       look > 0 ? [look] { return look; } : std::function<int64_t()>(), budget,
-                       context_.progress, context_.stop, std::move(numbering));
+      StallWatch watch(c_.diagnosis.numerically_symmetric, rtol, look, budget, context_.progress,
+                       context_.stop, std::move(numbering));
       Context context = context_;
       context.progress = &watch;
       context.stop = watch.token();
@@ -487,7 +523,7 @@ class Ladder {
            HostAlone(options, with != nullptr ? with->form() : MForm::kMatrix).empty());
       auto solved = made.lu
                         ? SolveByLu(of, LuOperator(*made.lu), right, std::move(options), context)
-                    : there ? c_.solve_there(with, right, options, context)
+                    : there ? c_.solve_there(with, right, {}, options, context)
                             : engine_.Solve(of, with.get(), right, {}, options, context);
       if (!solved.ok()) {
         told->left = solved.status().message();
@@ -507,6 +543,64 @@ class Ladder {
       if (rtol <= kLeastRtol && now > kLeastRefined * before) break;
       if (round > 0) share *= kHarder;
     }
+    EndSolve(start, told);
+    return {};
+  }
+
+  // Solves the system itself, from the iterate that there is: the host forms no residual.
+  void SolveOnGpu(const std::shared_ptr<const Preconditioner>& m, SolveOptions options,
+                  const Looks& look, Rung* told) {
+    const auto start = Clock::now();
+    std::vector<int64_t> open;
+    StallWatch::Numbering numbering;
+    for (int64_t v = 0; v < Count(); ++v) {
+      if (Converged(v)) continue;
+      open.push_back(v);
+      numbering.rhs.push_back(static_cast<int32_t>(v));
+      numbering.before.push_back(spent_[Z(v)]);
+      numbering.unit.push_back(1);
+    }
+    const bool all = std::ssize(open) == Count();
+    Array<double> some_b, some_x;
+    for (const int64_t v : open) {
+      if (all) break;
+      some_b.insert(some_b.end(), c_.b.begin() + v * n_, c_.b.begin() + (v + 1) * n_);
+      some_x.insert(some_x.end(), x_.begin() + v * n_, x_.begin() + (v + 1) * n_);
+    }
+    options.max_iterations = look ? (Left() + 1) / 2 : Left();  // half is the next rungs'
+    options.keep_history = false;
+    StallWatch watch(c_.diagnosis.numerically_symmetric, options.rtol, look, options.max_iterations,
+                     context_.progress, context_.stop, std::move(numbering));
+    Context context = context_;
+    context.progress = &watch;
+    context.stop = watch.token();
+    const auto solved =
+        c_.solve_there(m, all ? c_.b : std::span<const double>(some_b),
+                       all ? std::span<const double>(x_) : some_x, options, context);
+    if (!solved.ok()) {
+      told->left = solved.status().message();
+    } else {
+      for (size_t k = 0; k < open.size(); ++k) {
+        const int64_t v = open[k];
+        const RhsResult& rhs = solved->rhs[k];
+        spent_[Z(v)] += rhs.iterations;
+        told->iterations += rhs.iterations;
+        if (!(rhs.true_residual < r_norm_[Z(v)])) continue;
+        std::copy_n(solved->x.begin() + static_cast<std::ptrdiff_t>(k) * n_, n_,
+                    x_.begin() + v * n_);
+        r_norm_[Z(v)] = rhs.true_residual;
+        last_[v] = rhs;
+      }
+      AddFigures(*solved);
+      positive_ = positive_ && !SawIndefinite(*solved);
+      told->left = WhyLeft(*solved, watch.stalled());
+      stopped_ = context_.stop.stop_requested();
+      residual_.clear();
+    }
+    EndSolve(start, told);
+  }
+
+  void EndSolve(Clock::time_point start, Rung* told) const {
     told->solve_ms += MsSince(start);
     told->relative_residual = Worst();
     if (AllConverged()) {
@@ -514,7 +608,6 @@ class Ladder {
     } else if (told->left.empty()) {
       told->left = "rounding keeps the residual at " + Figure(told->relative_residual);
     }
-    return {};
   }
 
   static Result<SolveResult> SolveByLu(const CscView& a, const LuOperator& lu,
@@ -567,6 +660,11 @@ class Ladder {
         from_norm_[Z(v)] = there[Z(v)];
       }
     }
+    AddFigures(solved);
+    return most;
+  }
+
+  void AddFigures(const SolveResult& solved) {
     SolveFigures& f = best_.figures;
     f.place_ms += solved.figures.place_ms;
     f.iterate_ms += solved.figures.iterate_ms;
@@ -576,7 +674,6 @@ class Ladder {
     best_.solve_ms += solved.solve_ms;
     best_.m_storage = solved.m_storage;
     best_.storage_reason = solved.storage_reason;
-    return most;
   }
 
   static std::string WhyLeft(const SolveResult& solved, bool stalled) {
@@ -652,12 +749,14 @@ class Ladder {
   LadderSink& sink_;
   const Context& context_;
   const int64_t n_;
-  SolveResult best_;  // figures of all rungs; its x is x_ until the end
+  const bool on_gpu_;  // where what a solve tells of its residuals is taken for true
+  SolveResult best_;   // figures of all rungs; its x is x_ until the end
   // The iterates of least residuals in the caller's norm.
   Array<double> x_;
   std::vector<double> b_norm_, r_norm_;
   // The iterates that the next solve goes on from, and their residuals: the least ones in the norm
-  // of the system that the rung solves, which may be the scaled one.
+  // of the system that the rung solves, which may be the scaled one. Empty: those of x_, which no
+  // rung of the host has gone on from yet.
   Array<double> from_, residual_;
   std::vector<double> from_norm_;
   std::vector<int64_t> spent_;         // iterations of each right-hand side
@@ -680,8 +779,8 @@ bool MayClimb(const SolveResult& solved) {
   });
 }
 
-int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
-                  const Context& context) {
+StallWatch::Look FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
+                           const Context& context) {
   const bool positive = TakenForPositive(c), parts = TraitsOf(first.engine).by_parts;
   std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
   for (size_t i = PlaceOf(rungs, first.kind); i < rungs.size(); ++i) {
@@ -691,7 +790,8 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
     return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, parts, context);
   }
   const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;
-  return last ? 0 : LookAfter(engine, c, nullptr, first.method, first.nnz_m, parts, context);
+  if (last) return 0;
+  return LookAfter(engine, c, nullptr, first.method, first.nnz_m, parts, context);
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,

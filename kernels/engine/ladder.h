@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/amg/suitability.h"
 #include "kernels/base/context.h"
 #include "kernels/base/device.h"
 #include "kernels/base/status.h"
@@ -38,6 +39,7 @@ enum class RungKind {
   kBottom,  // what AUTO resolves to (auto_engine.cc): Jacobi, or nothing
   kAmg,     // where the matrix suits it (kernels/amg/suitability.h)
   kMinres,
+  kLightAfsai,  // adaptive FSAI that ends soon, on a GPU in place of static FSAI
   kFsai,
   kAfsai,
   kStaticSpai,
@@ -80,7 +82,7 @@ struct LadderOptions {
 
 using LadderSolve = std::function<Result<SolveResult>(
     const std::shared_ptr<const Preconditioner>& m, std::span<const double> b,
-    const SolveOptions& options, const Context& context)>;
+    std::span<const double> x0, const SolveOptions& options, const Context& context)>;
 
 struct LadderCase {
   CscView a;  // with values, or a stand-in
@@ -93,14 +95,18 @@ struct LadderCase {
   StaticSpaiOptions static_spai = {};
   // The place where iterations run; set-ups and iterations are predicted for it.
   Backend backend = Backend::kCpu;
+  int threads = 1;  // of the CPU, to look at A
   // Solves A x = b with a rung's M where that need not be on the host, on context's terms; null:
-  // all solves are the host's.
+  // all solves are the host's. `x0` may be empty.
   LadderSolve solve_there = {};
   // A, where `a` is a stand-in: it lies over the ranks alone (kernels/mpi/ranks_device.h), where
   // context.device builds and solve_there, which is set then, solves. Null: it is here.
   const OverRanks* over = nullptr;
 
   int64_t nnz() const;  // of A, wherever it is
+
+  // What a look at A found, for those that come after; such looks are not made side by side.
+  mutable std::optional<AmgSuitability> for_amg = {};
 };
 
 struct LadderResult {
@@ -129,10 +135,10 @@ std::vector<PreconditionerSpec> SpecsOfRungs(const PreconditionerSpec& asked);
 // stop by others than its watch.
 bool MayClimb(const SolveResult& solved);
 
-// When the first rung is to be judged (StallWatch): after iterations that cost some times what the
-// next rung's set-up is predicted to cost (cost.h); 0: never.
-int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
-                  const Context& context);
+// Returns when the first rung is to be judged: after iterations that cost some times what the next
+// one's set-up is predicted to cost (cost.h), or as LookAfter says.
+StallWatch::Look FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
+                           const Context& context);
 
 // Goes on from `solved`, with which the rung `first` ended, until every right-hand side has
 // converged, all rungs were tried, or a right-hand side has had options.max_iterations. Rungs are,
@@ -140,7 +146,8 @@ int64_t FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
 //   - multigrid, where A suits it and is taken to be positive definite, or is not symmetric, with
 //     CG or BiCGSTAB;
 //   - behind CG, unless A has shown itself indefinite: static FSAI, then FSAI on a pattern that
-//     grows, with CG;
+//     grows, with CG; on a GPU FSAI that grows little in place of static FSAI, and before
+//     multigrid that the host would set up;
 //   - MINRES, where A is symmetric and not positive definite;
 //   - static SPAI, where A is not taken to be positive definite;
 //   - dynamic SPAI, a small one with IDR(8) and a large one with GMRES;

@@ -5,6 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "kernels/amg/amg_estimate.h"
+#include "kernels/amg/smoothers.h"
 #include "kernels/amg/suitability.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
@@ -23,6 +25,16 @@ constexpr double kSooner = 1, kLater = 4;
 // Iterations before a rung is judged behind which nothing new stands.
 constexpr int64_t kLastLook = 400;
 
+// Adaptive FSAI that ends soon takes some 5 entries a row; from host to host it takes little longer
+// than the diagonal.
+constexpr double kLightGain = 1e-2, kLightEntries = 5;
+// Figures of one H200 (docs/decisions/auto.md). After kDeviceLook iterations of CG by the diagonal
+// their pace is known. Where the end was not in sight then 2.3 to 3 times as many more came as were
+// foretold, of which this counts on fewer; FSAI from there on took 0.24 to 0.31 of all of Jacobi's,
+// and multigrid as long as kIterationsOfAmg of them.
+constexpr int64_t kDeviceLook = 100;
+constexpr double kLongerThanForetold = 1.5, kShareOfFsai = 0.3, kIterationsOfAmg = 135;
+
 // Whether A may be negative definite; multigrid turns its sign.
 bool MayBeNegative(const Diagnosis& d, int64_t n) {
   return d.numerically_symmetric && d.negative_diagonal.count == n;
@@ -38,6 +50,14 @@ PlannedRung Fsai(RungKind kind, Method method) {
   return c;
 }
 
+PlannedRung LightAfsai(Method method) {
+  PlannedRung c = Fsai(RungKind::kLightAfsai, method);
+  c.spec.fsai.min_gain = kLightGain;
+  c.worth = kSooner;
+  c.name = "adaptive FSAI (min_gain " + Figure(kLightGain) + ")";
+  return c;
+}
+
 PlannedRung Amg(Method method) {
   PlannedRung c;
   c.kind = RungKind::kAmg;
@@ -49,11 +69,23 @@ PlannedRung Amg(Method method) {
 }
 
 // A build is to be downloaded as one matrix, too: not for those.
-bool MayTryAmg(const LadderCase& c) {
+AmgSuitability SuitsAmg(const LadderCase& c) {
   const Diagnosis& d = c.diagnosis;
-  return c.over == nullptr && !c.ladder.to_build && d.zero_diagonal.count == 0 &&
-         c.a.values.size() == c.a.row_idx.size() &&
-         SuitsAmg(c.a, std::max(d.max_row_entries, d.max_column_entries));
+  if (c.over != nullptr || c.ladder.to_build || d.zero_diagonal.count > 0 ||
+      c.a.values.size() != c.a.row_idx.size()) {
+    return {};
+  }
+  if (!c.for_amg) {
+    c.for_amg = LookForAmg(c.a, std::max(d.max_row_entries, d.max_column_entries), c.threads);
+  }
+  return *c.for_amg;
+}
+
+// Whether a GPU would set it up: one unknown a node, and a diagonal smooths.
+bool SetUpThere(const LadderCase& c, const AmgSuitability& amg) {
+  return ChooseSmoother(SmootherKind::kAuto, /*symmetric=*/true, amg.beta) ==
+             SmootherKind::kL1Jacobi &&
+         DetectBlockSize(c.a) == 1 && MaySetUpOnDevice(c.a.n_cols, {}, {});
 }
 
 PlannedRung Minres() {
@@ -119,8 +151,15 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   const bool free = asked == Method::kAuto;
   if (positive) {
     const Method method = free ? Method::kCg : asked;
-    if (MayTryAmg(c)) rungs.push_back(Amg(method));
-    rungs.push_back(Fsai(RungKind::kFsai, method));
+    const AmgSuitability amg = SuitsAmg(c);
+    if (amg.suits) rungs.push_back(Amg(method));
+    if (c.backend != Backend::kCuda) {
+      rungs.push_back(Fsai(RungKind::kFsai, method));
+    } else if (amg.suits && SetUpThere(c, amg)) {
+      rungs.push_back(LightAfsai(method));
+    } else {
+      rungs.insert(rungs.begin(), LightAfsai(method));
+    }
     rungs.push_back(Fsai(RungKind::kAfsai, method));
   }
   const bool over = c.over != nullptr;
@@ -133,9 +172,12 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   const int64_t restart = std::max(c.options.restart, kRestart);
   const Method method = free ? Method::kGmres : asked;
   if ((!c.diagnosis.numerically_symmetric || MayBeNegative(c.diagnosis, c.a.n_cols)) &&
-      MayTryAmg(c)) {
+      SuitsAmg(c).suits) {
     // Before MINRES: an iteration of it is one of CG.
     rungs.insert(rungs.begin(), Amg(free ? Method::kBicgstab : asked));
+    // By a smoother with which a GPU sets it up: it is ahead even where another takes half as many
+    // iterations.
+    if (c.backend == Backend::kCuda) rungs[0].spec.amg.smoother = SmootherKind::kL1Jacobi;
   }
   rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
   const Method sturdy = over ? Method::kGmres : Method::kIdr;
@@ -185,6 +227,7 @@ void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Cont
 bool Fits(const PlannedRung& rung, bool positive) {
   switch (rung.kind) {
     case RungKind::kAmg:
+    case RungKind::kLightAfsai:
     case RungKind::kFsai:
     case RungKind::kAfsai:
       return positive || rung.method != Method::kCg;
@@ -218,18 +261,27 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Context& context
   return *rung->setup_ms;
 }
 
-int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, Method method,
-                  int64_t nnz_m, bool parts, const Context& context) {
+StallWatch::Look LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next,
+                           Method method, int64_t nnz_m, bool parts, const Context& context) {
   if (next == nullptr || next->kind == RungKind::kLongCycles) return kLastLook;
   const double setup_ms = SetupMs(engine, c, context, next);
   const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
-  const double iteration = IterationMs({.method = method,
-                                        .n = ToDouble(c.a.n_cols),
-                                        .nnz_a = ToDouble(c.nnz()),
-                                        .nnz_m = ToDouble(nnz_m),
-                                        .parts = parts,
-                                        .n_rhs = n_rhs},
-                                       c.backend, /*threads=*/1);
+  SolveWork work{.method = method,
+                 .n = ToDouble(c.a.n_cols),
+                 .nnz_a = ToDouble(c.nnz()),
+                 .nnz_m = ToDouble(nnz_m),
+                 .parts = parts,
+                 .n_rhs = n_rhs};
+  const double iteration = IterationMs(work, c.backend, /*threads=*/1);
+  const bool light = next->kind == RungKind::kLightAfsai;
+  if (c.backend == Backend::kCuda && method == Method::kCg && nnz_m == 0 &&
+      (light || next->kind == RungKind::kAmg)) {
+    work.nnz_m = 2 * kLightEntries * work.n;
+    const double spared =
+        iteration - (light ? kShareOfFsai * IterationMs(work, c.backend, /*threads=*/1) : 0);
+    const double costs = setup_ms + (light ? 0 : kIterationsOfAmg * iteration);
+    return {kDeviceLook, spared > 0 ? costs / spared / kLongerThanForetold : 1e9};
+  }
   const double many = setup_ms * next->worth / std::max(iteration, 1e-6);
   return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
 }
@@ -263,7 +315,9 @@ void Apply(const PlannedRung& rung, const LadderCase& c, SolveOptions* options) 
   if (c.options.method == Method::kAuto) options->shadow_vectors = kShadowVectors;
 }
 
-std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& c) {
+std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& given) {
+  LadderCase c = given;
+  if (kind == RungKind::kLightAfsai) c.backend = Backend::kCuda;  // where it was learned
   for (PlannedRung& rung : PlannedRungs(c, TakenForPositive(c))) {
     if (rung.kind != kind) continue;
     RungTerms terms{std::move(rung.spec), c.options, std::move(rung.name)};

@@ -11,6 +11,7 @@
 #include "kernels/engine/engine.h"
 #include "kernels/engine/ladder.h"
 #include "kernels/engine/spec.h"
+#include "kernels/engine/stall_watch.h"
 #include "kernels/sparse/scaling.h"
 
 namespace spaid::kernels {
@@ -58,10 +59,12 @@ void Apply(const PlannedRung& rung, const LadderCase& c, SolveOptions* options);
 double SetupMs(const Engine& engine, const LadderCase& c, const Context& context,
                PlannedRung* rung);
 
-// Returns after how many iterations a rung of `nnz_m` stored entries (`parts`: a cycle's) is judged
-// that `next` stands behind; null: nothing that is not tried yet.
-int64_t LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next, Method method,
-                  int64_t nnz_m, bool parts, const Context& context);
+// Returns when a rung of `nnz_m` stored entries (`parts`: a cycle's) is judged that `next` stands
+// behind; null: nothing that is not tried yet. On a GPU CG by a diagonal is judged as soon as its
+// pace tells how many iterations are still to come, and let pass where they cost less than FSAI or
+// multigrid behind it.
+StallWatch::Look LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next,
+                           Method method, int64_t nnz_m, bool parts, const Context& context);
 
 // Says what it is for people: "static SPAI of A matched and scaled, BiCGSTAB". `scaling`: null, or
 // what A is scaled by.

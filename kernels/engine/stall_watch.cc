@@ -8,7 +8,7 @@
 
 namespace spaid::kernels {
 
-StallWatch::StallWatch(bool symmetric, double rtol, std::function<int64_t()> first_look,
+StallWatch::StallWatch(bool symmetric, double rtol, std::function<Look()> first_look,
                        int64_t budget, ProgressSink* next, const StopToken& stop,
                        Numbering numbering)
     : symmetric_(symmetric),
@@ -36,7 +36,7 @@ void StallWatch::OnResidual(const ResidualPoint& point) {
   }
   if (point.rhs != rhs_) {
     rhs_ = point.rhs;
-    look_ = ask_first_look_ != nullptr ? kLeastLook : first_look_;
+    look_ = ask_first_look_ != nullptr ? kLeastLook : first_look_.first;
     best_ = {{0, 1.0}};
   }
   if (point.relative_residual < best_.back().second) {
@@ -47,10 +47,10 @@ void StallWatch::OnResidual(const ResidualPoint& point) {
   // The answer takes a prediction, which a solve that ends soon does without.
   if (!in_sight && ask_first_look_ != nullptr) {
     first_look_ = std::exchange(ask_first_look_, nullptr)();
-    const int64_t looked = std::exchange(look_, first_look_);
+    const int64_t looked = std::exchange(look_, first_look_.first);
     if (look_ == 0 || look_ > looked) return;
   }
-  if (!in_sight) {
+  if (!in_sight && !InSight(point.iteration)) {  // the answer may let more pass
     stalled_ = true;
     own_.Request(StopReason::kCancelled);
   }
@@ -84,7 +84,8 @@ double StallWatch::Foretold(int64_t iteration) const {
 
 bool StallWatch::InSight(int64_t iteration) const {
   const auto done = static_cast<double>(iteration);
-  return Foretold(iteration) <= std::min(kPatience * done, budget_ - done);
+  return Foretold(iteration) <=
+         std::min(std::max(kPatience * done, first_look_.let_pass), budget_ - done);
 }
 
 }  // namespace spaid::kernels

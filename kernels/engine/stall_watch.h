@@ -12,18 +12,27 @@
 namespace spaid::kernels {
 
 // Watches the residuals of a solve, passes them on, and stops the solve where the next rung is
-// expected to end sooner: once iterations have cost some times that rung's set-up, and whenever
-// they have doubled since, the end must be in sight: within kPatience times as many more, and
-// within its budget. It is foretold by what the last half of the iterations brought, and how much
-// more that is than what the quarter before it did: twice as much where residuals fall steadily,
-// less where they fall ever more slowly, as on large meshes. Where A is not symmetric residuals
-// leap, and tell no such thing: they count as steady.
+// expected to end sooner: from its first look on, and whenever iterations have doubled since, the
+// end must be in sight: within kPatience times as many more, or those that are not worth the next
+// rung, and within its budget. It is foretold by what the last half of the iterations brought, and
+// how much more that is than what the quarter before it did: twice as much where residuals fall
+// steadily, less where they fall ever more slowly, as on large meshes. Where A is not symmetric
+// residuals leap, and tell no such thing: they count as steady.
 class StallWatch final : public ProgressSink {
  public:
   static constexpr int64_t kLeastLook = 50;
   static constexpr double kPatience = 3;
   // Twice the iterations are taken to bring at least so many times what they brought.
   static constexpr double kLeastGrowth = 1.4;
+
+  // When a solve is judged first, after so many iterations (0: never), and how many that are still
+  // to come are let pass in any case.
+  struct Look {
+    Look(int64_t after, double not_worth_leaving = 0)  // NOLINT: most are counts alone
+        : first(after), let_pass(not_worth_leaving) {}
+    int64_t first;
+    double let_pass;
+  };
 
   // The right-hand sides of the watched solve, each as the caller numbers it, with the iterations
   // that it has behind it and the share of ‖b‖ that its residuals are relative to. Empty: the
@@ -34,11 +43,11 @@ class StallWatch final : public ProgressSink {
     std::vector<double> unit;
   };
 
-  // `symmetric`: A is. `rtol`: of the watched solve. `first_look`: iterations, asked for by the
-  // solving thread when the end is not in sight after kLeastLook of them, or twice, four times as
-  // many; null, or 0: the solve is never stopped. `budget`: iterations that it may take. `next`:
+  // `symmetric`: A is. `rtol`: of the watched solve. `first_look`: asked for by the solving thread
+  // when the end is not in sight after kLeastLook iterations, or twice, four times as many; null:
+  // the solve is never stopped. `budget`: iterations that it may take. `next`:
   // borrowed; may be null. `stop`: of the whole ladder.
-  StallWatch(bool symmetric, double rtol, std::function<int64_t()> first_look, int64_t budget,
+  StallWatch(bool symmetric, double rtol, std::function<Look()> first_look, int64_t budget,
              ProgressSink* next, const StopToken& stop, Numbering numbering = {});
 
   StopToken token() const { return own_.token(); }
@@ -50,8 +59,8 @@ class StallWatch final : public ProgressSink {
  private:
   const bool symmetric_;
   const double rtol_;
-  std::function<int64_t()> ask_first_look_;  // null once it was asked
-  int64_t first_look_ = 0;
+  std::function<Look()> ask_first_look_;  // null once it was asked
+  Look first_look_ = 0;
   const double budget_;
   ProgressSink* const next_;
   const Numbering numbering_;

@@ -141,10 +141,20 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
                                 options, context.threads);
   counts.work = {.rows = size, .nnz_a = ToDouble(a.nnz()), .entries = nnz_g};
   if (options.adaptive) {
-    const double steps = ToDouble(std::max(options.k_max, 1)), added = nnz_g - size;
+    // The entries that a row takes before min_gain ends it, about: 4 by 1e-2 (1 to 6 on meshes and
+    // grids) and 13 by 1e-3 (9 to 18).
+    constexpr double kUntilGain = 0.4;
+    const double most = ToDouble(std::max<int64_t>(1, int64_t{options.s} * options.k_max));
+    const double share =
+        options.min_gain > 0 ? std::min(1.0, kUntilGain / std::sqrt(options.min_gain) / most) : 1;
+    const double steps = share * ToDouble(std::max(options.k_max, 1));
+    const double added = share * (nnz_g - size);
     const double candidates = 0.6 * mean;  // of a row and step, for each of its entries
-    counts.work.flops = rows.cubes / 3 + steps * candidates * added;
-    counts.work.gathered = GatheredByGrowth(added, mean, options);
+    FsaiOptions until = options;
+    until.k_max = static_cast<int>(std::lround(steps));
+    counts.work.entries = size + added;
+    counts.work.flops = share * share * share * rows.cubes / 3 + steps * candidates * added;
+    counts.work.gathered = GatheredByGrowth(added, mean, until);
   } else {
     counts.work.flops = rows.cubes / 3 + rows.squares;
   }

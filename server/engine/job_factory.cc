@@ -106,6 +106,7 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
                                    .options = options,
                                    .ladder = {},
                                    .static_spai = prepared.static_spai,
+                                   .threads = parts_.adapter->threads(),
                                    .over = a.over.get()};
       auto terms = kernels::TermsOf(rung, of);
       // If something is to be built, what solved without a matrix M is of no use.

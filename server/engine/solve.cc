@@ -186,21 +186,22 @@ absl::StatusOr<kernels::SolveResult> EngineAdapter::SolveMakingRoom(
 
 kernels::LadderSolve EngineAdapter::SolvesOf(const std::shared_ptr<const Matrix>& a, size_t index,
                                              const Assignment& at, Job& job) const {
-  return [this, a, index, &at, &job](
-             const std::shared_ptr<const kernels::Preconditioner>& with,
-             std::span<const double> right, const kernels::SolveOptions& terms,
-             const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
-    if (!SolvesThere(index, *a, with.get(), terms)) {
-      return engine_.Solve(a->csc(), with.get(), right, {}, terms, where);
-    }
-    auto result = SolveMakingRoom(a, with, right, {}, terms, where, index, at, job);
-    if (!result.ok()) {
-      return kernels::Status(static_cast<kernels::StatusCode>(result.status().raw_code()),
-                             std::string(ReasonOf(result.status())),
-                             std::string(result.status().message()));
-    }
-    return *std::move(result);
-  };
+  return
+      [this, a, index, &at, &job](
+          const std::shared_ptr<const kernels::Preconditioner>& with, std::span<const double> right,
+          std::span<const double> x0, const kernels::SolveOptions& terms,
+          const kernels::Context& where) -> kernels::Result<kernels::SolveResult> {
+        if (!SolvesThere(index, *a, with.get(), terms)) {
+          return engine_.Solve(a->csc(), with.get(), right, x0, terms, where);
+        }
+        auto result = SolveMakingRoom(a, with, right, x0, terms, where, index, at, job);
+        if (!result.ok()) {
+          return kernels::Status(static_cast<kernels::StatusCode>(result.status().raw_code()),
+                                 std::string(ReasonOf(result.status())),
+                                 std::string(result.status().message()));
+        }
+        return *std::move(result);
+      };
 }
 
 absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,
@@ -260,6 +261,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
                          .options = as_asked,
                          .ladder = {options_.max_lu_n},
                          .static_spai = {},
+                         .threads = kernels::ResolveThreads(options_.threads),
                          .over = a->over.get()};
   std::optional<kernels::StallWatch> watch;
   if (ladder != nullptr) {

@@ -301,6 +301,8 @@ class FakeEngine::Face final : public kernels::Engine {
       if (breaks) {
         std::fill_n(result.x.begin() + r * n, n, 0.0);
         rhs.outcome = Outcome::kBreakdown;
+        rhs.true_residual = std::sqrt(norm2);
+        rhs.true_relative_residual = 1;
         rhs.detail = "the fake breaks down";
       }
       result.rhs.push_back(std::move(rhs));

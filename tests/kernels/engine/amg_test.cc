@@ -200,9 +200,11 @@ TEST(Suitability, GoesByConstantsRowsAndSize) {
   }
   EXPECT_NEAR(NearNullRayleigh(scaled), NearNullRayleigh(oracle::Laplacian2d(60, 60)), 1e-12);
   const CscMatrix large = Poisson(28);
-  EXPECT_TRUE(SuitsAmg(large, 7));
-  EXPECT_FALSE(SuitsAmg(large, 1000)) << "a hub";
-  EXPECT_FALSE(SuitsAmg(Poisson(20), 7)) << "8000 rows";
+  EXPECT_EQ(NearNullRayleigh(large, 1), NearNullRayleigh(large, 3));
+  EXPECT_TRUE(LookForAmg(large, 7).suits);
+  EXPECT_EQ(LookForAmg(large, 7, 2).beta, 2) << "6 and six times 1 over 6";
+  EXPECT_FALSE(LookForAmg(large, 1000).suits) << "a hub";
+  EXPECT_FALSE(LookForAmg(Poisson(20), 7).suits) << "8000 rows";
 }
 
 // Notes the rungs.

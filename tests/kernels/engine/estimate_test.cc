@@ -51,6 +51,21 @@ TEST(Estimate, IsExactOnASimplePattern) {
   EXPECT_EQ(estimate->download_bytes, a.bytes());
 }
 
+TEST(Estimate, MinGainEndsGrowthSooner) {
+  const auto engine = MakeCpuEngine();
+  const CscMatrix a = oracle::Laplacian2d(100, 100);
+  PreconditionerSpec spec = Spec(EngineKind::kAfsai);
+  const auto predicted = [&](double min_gain) {
+    spec.fsai.min_gain = min_gain;
+    return *engine->Estimate(spec, a, nullptr, {.threads = 1});
+  };
+  // 4 entries a row, 12.6, and all 30, which are the bound of either.
+  EXPECT_LT(predicted(1e-2).predicted_ms, 0.4 * predicted(1e-3).predicted_ms);
+  EXPECT_LT(predicted(1e-3).predicted_ms, 0.5 * predicted(0).predicted_ms);
+  EXPECT_EQ(predicted(1e-6).predicted_ms, predicted(0).predicted_ms);
+  EXPECT_EQ(predicted(1e-2).nnz_m, predicted(0).nnz_m);
+}
+
 TEST(Estimate, OfNothingIsNothing) {
   const auto engine = MakeCpuEngine();
   const CscMatrix a = oracle::Laplacian2d(5, 5);

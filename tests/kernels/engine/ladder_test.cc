@@ -5,14 +5,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
+#include <utility>
+#include <vector>
 
+#include "kernels/engine/cost.h"
+#include "kernels/engine/ladder_rungs.h"
+#include "kernels/sparse/products.h"
 #include "tests/kernels/engine/helpers.h"
 
 namespace spaid::kernels::engine_test {
 namespace {
 
+using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -72,6 +80,11 @@ struct Case {
       rhs.detail = "told to";
     }
     if (!start.empty()) solved.x.assign(start.begin(), start.end());
+    const std::vector<double> ax = Times({solved.x.begin(), solved.x.end()});
+    for (size_t i = 0; i < b.size(); ++i) {
+      double& norm = solved.rhs[i / static_cast<size_t>(n)].true_residual;
+      norm = std::hypot(norm, b[i] - ax[i]);
+    }
     Rung rung;
     rung.kind = first == EngineKind::kFsai ? RungKind::kFsai : RungKind::kBottom;
     rung.engine = first;
@@ -93,7 +106,10 @@ struct Case {
             .b = b,
             .options = options,
             .ladder = ladder,
-            .static_spai = static_spai};
+            .static_spai = static_spai,
+            .backend = backend,
+            .threads = 2,
+            .solve_there = solve_there};
   }
 
   LadderResult Checked(Result<LadderResult> climbed) const {
@@ -127,6 +143,8 @@ struct Case {
   SolveOptions options;
   LadderOptions ladder;
   StaticSpaiOptions static_spai;
+  Backend backend = Backend::kCpu;
+  LadderSolve solve_there;
   Sink sink;
 };
 
@@ -156,6 +174,92 @@ TEST(Ladder, SymmetricPositiveIsFsaisWithCg) {
   EXPECT_EQ(climbed.solved.rhs[0].outcome, Outcome::kConverged);
   EXPECT_THAT(climbed.solved.rhs[0].detail, IsEmpty());
   EXPECT_EQ(climbed.solved.rhs[0].iterations, climbed.rungs[1].iterations);
+}
+
+std::vector<RungKind> FirstKinds(const Case& of, Backend backend) {
+  LadderCase c = of.Terms();
+  c.backend = backend;
+  std::vector<RungKind> kinds;
+  for (const PlannedRung& rung : PlannedRungs(c, /*positive=*/true)) kinds.push_back(rung.kind);
+  kinds.resize(std::min<size_t>(kinds.size(), 3));
+  return kinds;
+}
+
+TEST(Ladder, OnAGpuFsaiThatGrowsLittleStandsBeforeWhatTheHostSetsUp) {
+  const Case small(oracle::Laplacian2d(30, 30));
+  EXPECT_THAT(FirstKinds(small, Backend::kCpu),
+              ElementsAre(RungKind::kFsai, RungKind::kAfsai, RungKind::kMinres));
+  EXPECT_THAT(FirstKinds(small, Backend::kCuda),
+              ElementsAre(RungKind::kLightAfsai, RungKind::kAfsai, RungKind::kMinres));
+  // β = 2: a GPU sets multigrid up.
+  const Case large(oracle::Laplacian2d(150, 150));
+  EXPECT_THAT(FirstKinds(large, Backend::kCuda),
+              ElementsAre(RungKind::kAmg, RungKind::kLightAfsai, RungKind::kAfsai));
+  // β of its square is 64 / 20: multigrid smooths by FSAI, which the host sets up.
+  const Case plate(*Multiply(large.view, large.view, {}));
+  EXPECT_THAT(FirstKinds(plate, Backend::kCuda),
+              ElementsAre(RungKind::kLightAfsai, RungKind::kAmg, RungKind::kAfsai));
+  EXPECT_THAT(FirstKinds(plate, Backend::kCpu),
+              ElementsAre(RungKind::kAmg, RungKind::kFsai, RungKind::kAfsai));
+  // By its kind alone, as a later solve knows it.
+  const auto terms = TermsOf(RungKind::kLightAfsai, small.Terms());
+  ASSERT_TRUE(terms.has_value());
+  EXPECT_EQ(terms->spec.engine, EngineKind::kAfsai);
+  EXPECT_EQ(terms->spec.fsai.min_gain, 1e-2);
+}
+
+// The device is the host here: a rung that it can have is solved as it came, from the last iterate.
+TEST(Ladder, OnAGpuRungsGoOnFromTheIterateThatThereIs) {
+  Case c(oracle::Laplacian2d(30, 30), /*n_rhs=*/3);
+  const auto engine = MakeCpuEngine();
+  // Of three right-hand sides the second is solved already; that is not sent again.
+  c.start.assign(c.b.size(), 0.25);
+  std::vector<double> one(c.b.size(), 1.0);
+  const std::vector<double> second = c.Times(one);
+  std::copy_n(second.begin(), c.n, c.b.begin() + c.n);
+  std::fill_n(c.start.begin() + c.n, c.n, 1.0);
+  int calls = 0;
+  c.backend = Backend::kCuda;
+  c.solve_there = [&](const std::shared_ptr<const Preconditioner>& m, std::span<const double> b,
+                      std::span<const double> x0, const SolveOptions& options,
+                      const Context& context) {
+    ++calls;
+    EXPECT_EQ(b.size(), static_cast<size_t>(2 * c.n));
+    EXPECT_THAT(x0, Each(0.25));
+    EXPECT_EQ(options.rtol, c.options.rtol) << "of the caller's own system";
+    return engine->Solve(c.view, m.get(), b, x0, options, context);
+  };
+  const LadderResult climbed = c.Climb();
+  EXPECT_EQ(calls, 1);
+  ASSERT_THAT(climbed.rungs, SizeIs(2));
+  EXPECT_EQ(climbed.rungs[1].what, "adaptive FSAI (min_gain 0.01), CG");
+  EXPECT_THAT(climbed.rungs[1].left, IsEmpty());
+  EXPECT_EQ(climbed.best, RungKind::kLightAfsai);
+  EXPECT_EQ(climbed.solved.rhs[1].iterations, 0);
+  EXPECT_GT(climbed.solved.rhs[2].iterations, 0);
+}
+
+TEST(Ladder, OnAGpuJacobiIsJudgedByWhatFsaiCosts) {
+  const Case of(oracle::Laplacian2d(30, 30));
+  LadderCase c = of.Terms();
+  c.backend = Backend::kCuda;
+  const auto engine = MakeCpuEngine();
+  Rung first;
+  first.engine = EngineKind::kJacobi;
+  first.method = Method::kCg;
+  const StallWatch::Look look = FirstLook(*engine, c, first, {});
+  EXPECT_EQ(look.first, 100);
+  PreconditionerSpec light{.engine = EngineKind::kAfsai};
+  light.fsai.min_gain = 1e-2;
+  const double setup_ms = engine->Estimate(light, of.a, nullptr, {.threads = 1})->predicted_ms;
+  SolveWork work{.method = Method::kCg, .n = 900, .nnz_a = 4380};
+  const double jacobi = IterationMs(work, Backend::kCuda, 1);
+  work.nnz_m = 2 * 5 * 900;
+  const double fsai = IterationMs(work, Backend::kCuda, 1);
+  // FSAI takes 0.3 of the iterations, and of Jacobi's come half as many more as are foretold.
+  EXPECT_NEAR(look.let_pass, setup_ms / (jacobi - 0.3 * fsai) / 1.5, 1e-9 * look.let_pass);
+  first.method = Method::kBicgstab;  // whose residuals leap
+  EXPECT_EQ(FirstLook(*engine, c, first, {}).let_pass, 0);
 }
 
 TEST(Ladder, WhatWasTriedIsNotTriedAgain) {
@@ -385,6 +489,17 @@ TEST(StallWatch, StopsWhereTheEndIsNotInSight) {
   watch.OnResidual({0, 100, 0.1});
   EXPECT_TRUE(watch.token().stop_requested());
   EXPECT_TRUE(watch.stalled());
+}
+
+TEST(StallWatch, LetsPassWhatIsNotWorthLeaving) {
+  // One decimal in 100 iterations, half of it in the last half: 1, 2 and 4 more by 200, 400 and
+  // 800.
+  for (const auto& [let_pass, stalled] : {std::pair{699.0, true}, std::pair{701.0, false}}) {
+    StallWatch watch(true, 1e-8, [&] { return StallWatch::Look(100, let_pass); }, 10000, nullptr,
+                     {});
+    for (int i = 0; i <= 100; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 100.0)});
+    EXPECT_EQ(watch.stalled(), stalled) << let_pass;
+  }
 }
 
 TEST(StallWatch, LetsASteadySolveEnd) {

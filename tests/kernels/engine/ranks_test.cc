@@ -497,9 +497,10 @@ TEST_F(Ranks, AutoClimbsTheRungsThatAreThere) {
     const auto a_there = ranks_->SpreadMatrix(of.a, there);
     of.over = a_there->get();
     of.solve_there = [&](const std::shared_ptr<const Preconditioner>& m, std::span<const double> r,
-                         const SolveOptions& terms, const Context& context) {
+                         std::span<const double> x0, const SolveOptions& terms,
+                         const Context& context) {
       const PlaceM place_m = [&](Storage storage) { return engine_->Place(*m, storage, there); };
-      return engine_->SolveOnDevice(of.a, **placed, m.get(), place_m, r, {}, terms, context);
+      return engine_->SolveOnDevice(of.a, **placed, m.get(), place_m, r, x0, terms, context);
     };
     const auto spread = ClimbFrom(*engine_, of, {}, c.start, there_sink, there);
     ASSERT_TRUE(alone.ok()) << c.name << alone.status().message();

@@ -790,7 +790,7 @@ TEST(SolvePlacementTest, WhatAutoLearnedIsBuiltWhereItsSolveRuns) {
   bench.engine.break_solves = 1;
   EXPECT_EQ(solve().device(), "gpu:0");
   const v1::SolveDone known = solve();
-  EXPECT_EQ(known.choice().engine(), v1::ENGINE_KIND_FSAI);
+  EXPECT_EQ(known.choice().engine(), v1::ENGINE_KIND_AFSAI);
   EXPECT_EQ(known.device(), "gpu:0");
   EXPECT_TRUE(known.choice().placement().starts_with("gpu:0: ")) << known.choice().placement();
 }
