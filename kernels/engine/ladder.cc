@@ -395,8 +395,7 @@ class Ladder {
     }
     const int64_t nnz_m = rung.spec.engine == EngineKind::kJacobi ? 0 : estimate.nnz_m;
     const int64_t judged = to_end ? Left() : std::min(StallWatch::kLeastLook, Left());
-    const double predicted_ms =
-        setup_ms + ToDouble(judged * Count()) * Iteration(rung, nnz_m);
+    const double predicted_ms = setup_ms + ToDouble(judged * Count()) * Iteration(rung, nnz_m);
     if (Status status = sink_.Enter(told.what,
                                     estimate.host_bytes + SolveBytes(rung) +
                                         (told.scaled ? 2 * kEntryBytes * estimate.nnz_m : 0),

@@ -46,15 +46,9 @@ struct LaneGroup {
     }
     return value;
   }
-  // `sum` plus the parts of the first `count` lanes, one after the other, each sum rounded.
-  __device__ double AddInOrder(double sum, double part, int count) const {
-    for (int l = 0; l < count; ++l) sum = __dadd_rn(sum, __shfl_sync(mask, part, l, kLanes));
-    return sum;
-  }
-
   // The sum of the values of lanes 0 .. count - 1 after `sum`, one after the other, each rounded.
   // All lanes of the group call it.
-  __device__ double InOrder(double sum, double value, int count) const {
+  __device__ double AddInOrder(double sum, double value, int count) const {
     if constexpr (kLanes == 1) {
       return __dadd_rn(sum, value);
     } else {

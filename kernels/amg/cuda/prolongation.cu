@@ -108,7 +108,7 @@ __device__ void FilterRow(const Group& group, const RowsRef& a, int64_t i,
       part = __dmul_rn(a.values[p], other / near);
     }
     if (group.Ballot(part != 0) == 0) continue;
-    weak = group.InOrder(weak, part, static_cast<int>(min(int64_t{Group::lanes}, end - first)));
+    weak = group.AddInOrder(weak, part, static_cast<int>(min(int64_t{Group::lanes}, end - first)));
   }
   diagonal = group.Best(diagonal, [](double x, double y) { return x != 0 ? x : y; });
   const double lumped = __dadd_rn(diagonal, weak);
@@ -398,8 +398,8 @@ __global__ void __launch_bounds__(kThreads)
       const double value = p < end ? a.values[p] : 0;
       if (p < end && a.columns[p] == i) diagonal = value;
       if (l1) {
-        sum = group.InOrder(sum, fabs(value),
-                            static_cast<int>(min(int64_t{group.lanes}, end - first)));
+        sum = group.AddInOrder(sum, fabs(value),
+                               static_cast<int>(min(int64_t{group.lanes}, end - first)));
       }
     }
     diagonal = group.Best(diagonal, [](double x, double y) { return x != 0 ? x : y; });

@@ -116,9 +116,9 @@ __global__ void __launch_bounds__(kThreads)
       const int64_t i = first + warp.lane;
       const int count = end - first < 32 ? static_cast<int>(end - first) : 32;
       const bool there = i < end;
-      all = warp.InOrder(all, there ? energy[i] : 0, count);
-      squares = warp.InOrder(squares, there ? __dmul_rn(c[i], c[i]) : 0, count);
-      ones = warp.InOrder(ones, there ? of_ones[i] : 0, count);
+      all = warp.AddInOrder(all, there ? energy[i] : 0, count);
+      squares = warp.AddInOrder(squares, there ? __dmul_rn(c[i], c[i]) : 0, count);
+      ones = warp.AddInOrder(ones, there ? of_ones[i] : 0, count);
     }
     if (warp.lane != 0) return;
     sums[k] = all;
