@@ -17,6 +17,7 @@
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/engine/ladder_rungs.h"
+#include "kernels/engine/lu_operator.h"
 #include "kernels/engine/over_ranks_operator.h"
 #include "kernels/engine/spec.h"
 #include "kernels/krylov/null_space.h"
@@ -53,20 +54,6 @@ bool SawIndefinite(const SolveResult& solved) {
   return std::any_of(solved.rhs.begin(), solved.rhs.end(),
                      [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
 }
-
-// y = A⁻¹ x by LU factors of A, which it borrows.
-class LuOperator final : public LinearOperator {
- public:
-  explicit LuOperator(const DenseLu& lu) : lu_(lu) {}
-  int64_t n() const override { return lu_.n(); }
-  void Apply(std::span<const double> x, std::span<double> y, int threads) const override {
-    lu_.Solve(x, y, threads);
-  }
-  int64_t bytes_per_apply() const override { return lu_.bytes(); }
-
- private:
-  const DenseLu& lu_;
-};
 
 class Ladder {
  public:
