@@ -89,8 +89,8 @@ class DeviceBound {
 
   static double EntriesOfP(double n, double nnz) { return std::min(kMostInRow * n, nnz); }
 
-  // What a level takes while it is made: A and Aᵀ with couplings and the strong graph of both, or
-  // with P of both and their filtered matrices, or A, P, R, A P and A_c.
+  // Bounds the bytes of a level while it is made: A and Aᵀ with couplings and the strong graph of
+  // both, or with P of both and their filtered matrices, or A, P, R, A P and A_c.
   double Meanwhile(double n, double nnz, double coarse) const {
     const double p = EntriesOfP(n, nnz);
     const double smoothing = std::max(76 * nnz, 64 * nnz + 24 * p);
@@ -98,7 +98,7 @@ class DeviceBound {
     return 96 * n + std::max(smoothing, products);
   }
 
-  // Of a level and those below it, which have `left` entries together at most.
+  // Bounds those of a level and of all below it, which have `left` entries together at most.
   double From(double n, double nnz, double left, int level) const {
     const double grown = std::min(options_.max_growth * nnz, left);
     const double made = Meanwhile(n, nnz, std::min(std::max(grown, nnz), left));
@@ -133,7 +133,7 @@ double EntriesOfG(double rows, double all, const AmgOptions& options) {
   }
 }
 
-// Of nodes of several unknowns, or several vectors.
+// Bounds a set-up by nodes of several unknowns, or with several vectors.
 int64_t BlockDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
                          const AmgOptions& options) {
   const double unknowns = static_cast<double>(n), entries = static_cast<double>(nnz);

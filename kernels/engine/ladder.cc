@@ -105,7 +105,7 @@ class Ladder {
     FormResiduals();
     r_norm_ = Norms(residual_);
   }
-  // Of x_, where the host goes on from it.
+  // Forms those of x_, where the host goes on from it.
   void FormResiduals() {
     from_ = x_;
     residual_ = Residuals(x_);

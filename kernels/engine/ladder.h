@@ -105,7 +105,7 @@ struct LadderCase {
 
   int64_t nnz() const;  // of A, wherever it is
 
-  // What a look at A found, for those that come after; such looks are not made side by side.
+  // Keeps what a look at A found for those that come after; such looks are not made side by side.
   mutable std::optional<AmgSuitability> for_amg = {};
 };
 

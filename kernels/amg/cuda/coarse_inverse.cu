@@ -57,7 +57,7 @@ struct Inversion {
   unsigned* arrived;          // 0 before
 };
 
-// What a block has in shared memory.
+// The rows of a block, in shared memory.
 struct OwnRows {
   __host__ __device__ static int64_t Most(int64_t n, int64_t blocks) {
     return (n + blocks - 1) / blocks;

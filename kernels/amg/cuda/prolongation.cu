@@ -543,7 +543,7 @@ DeviceProlongation SmoothProlongationOn(Context& context, RowMatrix filtered,
 
 namespace {
 
-// Of entries of A P that there may be at once: those that half of what is left has room for.
+// Returns how many entries of A P there may be at once: as half of what is left has room for.
 int64_t ThatFit(const Context& context, int64_t most_between) {
   const int64_t left = context.arena->limit() - context.arena->used();
   return std::min(left / 2 / kernels::kEntryBytes, most_between);

@@ -21,8 +21,8 @@ struct SetUpPlan {
     Members members;
     bool guarded = false;
     RowMatrix tentative;
-    // Of P, and of P of Aᵀ, of which R is the transpose, where A is not symmetric. Neither where P
-    // is the tentative one. `filtered` of no rows: that of A, or Aᵀ.
+    // P's, and that of P of Aᵀ, of which R is the transpose, where A is not symmetric. Neither
+    // where P is the tentative one. `filtered` of no rows: that of A, or Aᵀ.
     KeptProlongation right, left;
     Transposition mirror;  // of A, where `left` is; but of the first level
     Transposition r;

@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Of one vector, for nodes of one unknown.
+// Fills P0 of one vector, for nodes of one unknown.
 __global__ void __launch_bounds__(kThreads)
     FillOnKernel(int64_t n, ValuesRef of, const int64_t* __restrict__ ptr,
                  double* __restrict__ values, int32_t* __restrict__ other) {

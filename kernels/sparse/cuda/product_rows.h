@@ -68,7 +68,7 @@ struct Lanes {
   }
 };
 
-// What a table says of a column: it had it, has it now, or has no place for it.
+// The answer of a table about a column: it had it, has it now, or has no place for it.
 enum class Found { kThere, kFresh, kFull };
 
 // Calls use(group, column, left, right) for the products of a row of C, that of the group-th lanes

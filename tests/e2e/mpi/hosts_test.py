@@ -17,7 +17,7 @@ import matrices
 import wire
 
 DELAY = 0.001  # seconds from host to host
-# Of TCP, before it gives a connection up, after 26 s, longer than daemons take to notice. By Linux' own 15, a quarter of an
+# TCP's, before it gives a connection up, after 26 s, longer than daemons take to notice. By Linux' own 15, a quarter of an
 # hour, Open MPI's helpers stay for that.
 RETRIES = 6
 SIDE = int(os.environ.get('SPAID_SIDE', '40'))  # of the grid that is built for and solved over it

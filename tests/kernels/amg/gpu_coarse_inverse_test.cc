@@ -61,7 +61,7 @@ TEST(GpuCoarseInverse, ExchangesRowsAsTheHostDoes) {
   CscMatrix a = From(gallery::ConvectionDiffusion3d(7, 20));
   for (int32_t& row : a.row_idx) row = (row + 100) % static_cast<int32_t>(a.n_cols);
   ExpectTheHosts(ByRows(ByRows(ByRows(a))), false);
-  // Of a column without a pivot the unknown is left out.
+  // A column without a pivot: its unknown is left out.
   ExpectTheHosts(oracle::FromRows({{0, 1, 2}, {0, 3, 1}, {0, 2, 5}}), false);
 }
 

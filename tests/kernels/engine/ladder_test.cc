@@ -212,7 +212,7 @@ TEST(Ladder, OnAGpuFsaiThatGrowsLittleStandsBeforeWhatTheHostSetsUp) {
 TEST(Ladder, OnAGpuRungsGoOnFromTheIterateThatThereIs) {
   Case c(oracle::Laplacian2d(30, 30), /*n_rhs=*/3);
   const auto engine = MakeCpuEngine();
-  // Of three right-hand sides the second is solved already; that is not sent again.
+  // The second of three right-hand sides is solved already, and not sent again.
   c.start.assign(c.b.size(), 0.25);
   std::vector<double> one(c.b.size(), 1.0);
   const std::vector<double> second = c.Times(one);
