@@ -776,7 +776,7 @@ StallWatch::Look FirstLook(const Engine& engine, const LadderCase& c, const Rung
     return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, parts, context);
   }
   const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;
-  if (last) return 0;
+  if (last) return {};
   return LookAfter(engine, c, nullptr, first.method, first.nnz_m, parts, context);
 }
 

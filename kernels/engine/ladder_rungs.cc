@@ -263,7 +263,7 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Context& context
 
 StallWatch::Look LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next,
                            Method method, int64_t nnz_m, bool parts, const Context& context) {
-  if (next == nullptr || next->kind == RungKind::kLongCycles) return kLastLook;
+  if (next == nullptr || next->kind == RungKind::kLongCycles) return {kLastLook};
   const double setup_ms = SetupMs(engine, c, context, next);
   const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
   SolveWork work{.method = method,
@@ -283,7 +283,7 @@ StallWatch::Look LookAfter(const Engine& engine, const LadderCase& c, PlannedRun
     return {kDeviceLook, spared > 0 ? costs / spared / kLongerThanForetold : 1e9};
   }
   const double many = setup_ms * next->worth / std::max(iteration, 1e-6);
-  return std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)));
+  return {std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)))};
 }
 
 std::string Told(const PlannedRung& rung, const Scaling* scaling) {

@@ -28,10 +28,8 @@ class StallWatch final : public ProgressSink {
   // When a solve is judged first, after so many iterations (0: never), and how many that are still
   // to come are let pass in any case.
   struct Look {
-    Look(int64_t after, double not_worth_leaving = 0)  // NOLINT: most are counts alone
-        : first(after), let_pass(not_worth_leaving) {}
-    int64_t first;
-    double let_pass;
+    int64_t first = 0;
+    double let_pass = 0;
   };
 
   // The right-hand sides of the watched solve, each as the caller numbers it, with the iterations
@@ -60,7 +58,7 @@ class StallWatch final : public ProgressSink {
   const bool symmetric_;
   const double rtol_;
   std::function<Look()> ask_first_look_;  // null once it was asked
-  Look first_look_ = 0;
+  Look first_look_;
   const double budget_;
   ProgressSink* const next_;
   const Numbering numbering_;

@@ -483,7 +483,7 @@ struct Told : ProgressSink {
 
 TEST(StallWatch, StopsWhereTheEndIsNotInSight) {
   // One decimal in 100 iterations: eight take 800, which is not within three times 100 more.
-  StallWatch watch(true, 1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  StallWatch watch(true, 1e-8, [] { return StallWatch::Look{100}; }, 10000, nullptr, {});
   for (int i = 0; i <= 99; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 100.0)});
   EXPECT_FALSE(watch.token().stop_requested());
   watch.OnResidual({0, 100, 0.1});
@@ -495,32 +495,35 @@ TEST(StallWatch, LetsPassWhatIsNotWorthLeaving) {
   // One decimal in 100 iterations, half of it in the last half: 1, 2 and 4 more by 200, 400 and
   // 800.
   for (const auto& [let_pass, stalled] : {std::pair{699.0, true}, std::pair{701.0, false}}) {
-    StallWatch watch(true, 1e-8, [&] { return StallWatch::Look(100, let_pass); }, 10000, nullptr,
-                     {});
+    StallWatch watch(true, 1e-8,
+                     [&] {
+                       return StallWatch::Look{100, let_pass};
+                     },
+                     10000, nullptr, {});
     for (int i = 0; i <= 100; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 100.0)});
     EXPECT_EQ(watch.stalled(), stalled) << let_pass;
   }
 }
 
 TEST(StallWatch, LetsASteadySolveEnd) {
-  StallWatch watch(true, 1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  StallWatch watch(true, 1e-8, [] { return StallWatch::Look{100}; }, 10000, nullptr, {});
   for (int i = 0; i <= 400; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 50.0)});
   EXPECT_FALSE(watch.stalled());
 }
 
 TEST(StallWatch, SeesThatASolveSlowsDown) {
   // 0.39 sqrt(i) decimals: eight take 421 iterations; the pace from 50 to 100 would make it 280.
-  StallWatch slow(true, 1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  StallWatch slow(true, 1e-8, [] { return StallWatch::Look{100}; }, 10000, nullptr, {});
   for (int i = 0; i <= 100; ++i) slow.OnResidual({0, i, std::pow(10.0, -0.39 * std::sqrt(i))});
   EXPECT_TRUE(slow.stalled());
   // With 0.41 sqrt(i) it is 381.
-  StallWatch near(true, 1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  StallWatch near(true, 1e-8, [] { return StallWatch::Look{100}; }, 10000, nullptr, {});
   for (int i = 0; i <= 381; ++i) near.OnResidual({0, i, std::pow(10.0, -0.41 * std::sqrt(i))});
   EXPECT_FALSE(near.stalled());
 }
 
 TEST(StallWatch, TakesResidualsThatLeapForSteady) {
-  StallWatch leaping(false, 1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  StallWatch leaping(false, 1e-8, [] { return StallWatch::Look{100}; }, 10000, nullptr, {});
   for (int i = 0; i <= 100; ++i) leaping.OnResidual({0, i, std::pow(10.0, -0.39 * std::sqrt(i))});
   EXPECT_FALSE(leaping.stalled());
 }
@@ -528,7 +531,7 @@ TEST(StallWatch, TakesResidualsThatLeapForSteady) {
 TEST(StallWatch, AHalfIsOneOfTheIterationsThatItLooksAt) {
   // At 90 it goes on by 0.009 decimals an iteration: 324 more. The quick ones before 45, where it
   // was not known yet that 90 would be looked at, are none of its pace.
-  StallWatch watch(true, 1e-8, [] { return int64_t{90}; }, 10000, nullptr, {});
+  StallWatch watch(true, 1e-8, [] { return StallWatch::Look{90}; }, 10000, nullptr, {});
   for (int i = 0; i <= 90; ++i) {
     EXPECT_FALSE(watch.stalled());
     watch.OnResidual({0, i, std::pow(10.0, i <= 25 ? -0.18 * i : -4.5 - 0.009 * (i - 25))});
@@ -540,7 +543,7 @@ TEST(StallWatch, AsksWhatIsBehindWhereTheEndIsNotInSight) {
   int asked = 0;
   const auto look = [&asked] {
     ++asked;
-    return int64_t{60};
+    return StallWatch::Look{60};
   };
   StallWatch steady(true, 1e-8, look, 10000, nullptr, {});
   for (int i = 0; i <= 100; ++i) steady.OnResidual({0, i, std::pow(10.0, -0.08 * i)});
@@ -557,13 +560,13 @@ TEST(StallWatch, AsksWhatIsBehindWhereTheEndIsNotInSight) {
 }
 
 TEST(StallWatch, ABudgetThatDoesNotSufficeIsNotSpent) {
-  StallWatch watch(true, 1e-8, [] { return int64_t{100}; }, 350, nullptr, {});
+  StallWatch watch(true, 1e-8, [] { return StallWatch::Look{100}; }, 350, nullptr, {});
   for (int i = 0; i <= 100; ++i) watch.OnResidual({0, i, std::pow(10.0, -i / 50.0)});
   EXPECT_TRUE(watch.stalled());
 }
 
 TEST(StallWatch, EachRightHandSideHasItsOwnTime) {
-  StallWatch watch(true, 1e-8, [] { return int64_t{100}; }, 10000, nullptr, {});
+  StallWatch watch(true, 1e-8, [] { return StallWatch::Look{100}; }, 10000, nullptr, {});
   for (int rhs = 0; rhs < 5; ++rhs) {
     for (int i = 0; i <= 60; ++i) watch.OnResidual({rhs, i, std::pow(10.0, -i / 7.0)});
   }
@@ -572,7 +575,7 @@ TEST(StallWatch, EachRightHandSideHasItsOwnTime) {
 
 TEST(StallWatch, WithoutANextRungNothingIsStopped) {
   StallWatch never(true, 1e-8, nullptr, 10000, nullptr, {});
-  StallWatch none(true, 1e-8, [] { return int64_t{0}; }, 10000, nullptr, {});
+  StallWatch none(true, 1e-8, [] { return StallWatch::Look{0}; }, 10000, nullptr, {});
   for (int i = 0; i <= 9000; ++i) {
     never.OnResidual({0, i, 1});
     none.OnResidual({0, i, 1});
