@@ -82,6 +82,14 @@ void AddFacts(Facts& facts, const PetscQuality& q) {
                               FormatFixed(q.grid_complexity, 2) + " of the rows of A");
 }
 
+std::string Remark(const AmgQuality& q, size_t level) {
+  if (level + 1 == q.levels.size()) return q.inverted ? "inverted" : "smoothed";
+  const AmgQuality::Level& of = q.levels[level];
+  const std::string boxes = of.boxes ? "boxes" : "";
+  if (!of.guarded) return boxes;
+  return boxes + (of.boxes ? ", " : "") + "P not smoothed";
+}
+
 std::string LevelTable(const AmgQuality& q, bool color) {
   using Align = Table::Align;
   Table table({{"level", Align::kRight},
@@ -99,9 +107,7 @@ std::string LevelTable(const AmgQuality& q, bool color) {
     table.Add({std::to_string(l), FormatCount(level.rows), FormatCount(level.nnz),
                unless_last(level.aggregates), unless_last(level.isolated), unless_last(level.nnz_p),
                level.nnz_smoother > 0 ? FormatCount(level.nnz_smoother) : "-",
-               last            ? (q.inverted ? "inverted" : "smoothed")
-               : level.guarded ? "P not smoothed"
-                               : ""});
+               Remark(q, l)});
   }
   return table.Text(color);
 }

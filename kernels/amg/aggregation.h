@@ -20,6 +20,7 @@ struct Aggregates {
   int64_t count = 0;
   Array<int32_t> of_node;  // n; -1: isolated, of no aggregate. Numbered by their smallest nodes.
   int64_t isolated = 0;
+  bool boxes = false;  // of a grid (boxes.h)
 };
 
 // The order in which nodes become roots: smallest key first, a hash of node and level over the

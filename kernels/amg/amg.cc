@@ -10,6 +10,7 @@
 
 #include "kernels/amg/aggregation.h"
 #include "kernels/amg/amg_plan.h"
+#include "kernels/amg/boxes.h"
 #include "kernels/amg/classical.h"
 #include "kernels/amg/coarse_inverse.h"
 #include "kernels/amg/cycle.h"
@@ -162,6 +163,7 @@ class Builder {
     const Aggregates& aggregates = kept.aggregates;
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
+    quality.boxes = aggregates.boxes;
     AmgLevel level;
     NearNull coarse_near;
     const Status made = options_.coarsening == Coarsening::kClassical
@@ -200,12 +202,22 @@ class Builder {
     auto graph = FindStrong(*couplings, Threshold(), step_);
     if (!graph.ok()) return graph.status();
     *couplings = {};
-    auto aggregates = Aggregate(*graph, static_cast<int>(levels_.size()), step_);
+    auto aggregates = FindAggregates(rows, *graph);
     if (!aggregates.ok()) return aggregates.status();
+    kept->aggregates = *std::move(aggregates);
     graph_ = *std::move(graph);
     graph_.weights = {};
-    kept->aggregates = *std::move(aggregates);
     return IsCoarser(kept->aggregates.count, std::ssize(kept->aggregates.of_node));
+  }
+
+  // Boxes as long as there is a grid of them (boxes.h). P of plain aggregation is too rough for
+  // them.
+  Result<Aggregates> FindAggregates(const SharedMatrix& rows, const StrongGraph& graph) {
+    if (levels_.empty() && options_.coarsening == Coarsening::kSmoothedAggregation) {
+      grid_ = FindGrid(CscView(rows).column(0), graph.n, block_);
+    }
+    if (auto boxes = AggregateByBoxes(graph, grid_, step_.threads)) return *std::move(boxes);
+    return Aggregate(graph, static_cast<int>(levels_.size()), step_);
   }
 
   // The same of classical coarsening.
@@ -408,6 +420,7 @@ class Builder {
   Array<uint8_t> unknown_of_;  // kClassical, nodes of several unknowns: which of them; else empty
   CscView columns_;            // A as it comes
   StrongGraph graph_;          // of the level at hand
+  Grid grid_;                  // of its nodes, as long as they are one
   SharedMatrix coarse_;
   int64_t entries_of_a_ = 0, all_entries_ = 0;
   bool too_large_ = false;  // a level was, for max_operator_complexity

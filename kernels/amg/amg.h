@@ -93,6 +93,7 @@ struct AmgLevelQuality {
   double rho = 0;          // of P's smoother
   int64_t nnz_p = 0;
   int64_t nnz_smoother = 0;  // of G or M
+  bool boxes = false;        // aggregates are boxes of a grid (boxes.h)
 
   // visit(name, figure), by the names that clients know.
   template <class Visit>
@@ -105,6 +106,7 @@ struct AmgLevelQuality {
     visit("rho", rho);
     visit("nnz_p", nnz_p);
     visit("nnz_smoother", nnz_smoother);
+    visit("boxes", boxes);
   }
 };
 

@@ -350,11 +350,12 @@ struct AmgQuality {
     bool guarded = false;  // P is not smoothed, for the next level would have grown
     double rho = 0;
     int64_t nnz_p = 0, nnz_smoother = 0;
+    bool boxes = false;  // aggregates are boxes of a grid
     template <class Self, class Visit>
     static void Fields(Self& self, Visit&& visit) {
       internal::Each(visit, "rows", self.rows, "nnz", self.nnz, "aggregates", self.aggregates,
                      "isolated", self.isolated, "guarded", self.guarded, "rho", self.rho, "nnz_p",
-                     self.nnz_p, "nnz_smoother", self.nnz_smoother);
+                     self.nnz_p, "nnz_smoother", self.nnz_smoother, "boxes", self.boxes);
     }
   };
   std::vector<Level> levels;               // that of A first

@@ -14,6 +14,7 @@ namespace spaid::cuda {
 struct Aggregates {
   int64_t count = 0, isolated = 0;
   Buffer<int32_t> of_node;
+  bool boxes = false;
 };
 
 // Finds them in the host's rounds: all rounds of a phase in one launch, whose blocks wait for one

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kernels/amg/cuda/aggregation.h"
+#include "kernels/amg/cuda/boxes.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/amg/cuda/factors.h"
 #include "kernels/amg/cuda/node_prolongation.h"
@@ -211,6 +212,14 @@ class Builder {
     return plan_ ? Transpose(context_, of, kept) : Transpose(context_, of);
   }
 
+  // The host's.
+  Aggregates FindAggregates(const RowMatrix& rows, const StrongGraph& graph) {
+    const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
+    if (made_.levels.empty() && smoothed) grid_ = FindGrid(context_, rows, block_);
+    if (auto boxes = AggregateByBoxes(context_, graph, grid_)) return *std::move(boxes);
+    return Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
+  }
+
   // Decides what a plan keeps, and makes coarse_, its near-null vectors, and P and R of the level.
   bool MakeCoarse(const RowMatrix& rows, SetUpPlan::Level& kept, SetUpLevel& level) {
     kernels::AmgLevelQuality& quality = made_.quality.levels.back();
@@ -219,7 +228,7 @@ class Builder {
     }
     StrongGraph graph =
         FindStrong(context_, rows, made_.symmetric ? nullptr : &mirror_, Threshold(), block_);
-    kept.aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
+    kept.aggregates = FindAggregates(rows, graph);
     const Aggregates& aggregates = kept.aggregates;
     if (!kernels::IsCoarser(aggregates.count, graph.n)) {
       mirror_ = {};
@@ -228,6 +237,7 @@ class Builder {
     graph.weights = {};
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
+    quality.boxes = aggregates.boxes;
     CheckStop();
     by_nodes_ = HasNodeProducts(block_) ? ByNodes(context_, rows, block_, block_) : std::nullopt;
     Tentative tentative = MakeTentative(context_, aggregates, near_null_, near_count_, block_,
@@ -314,6 +324,7 @@ class Builder {
     kernels::AmgLevelQuality& quality = made_.quality.levels.back();
     quality.aggregates = kept.aggregates.count;
     quality.isolated = kept.aggregates.isolated;
+    quality.boxes = kept.aggregates.boxes;
     quality.guarded = kept.guarded;
     Tentative tentative = TentativeOn(context_, kept.aggregates, kept.members, kept.tentative,
                                       near_null_, other_.get());
@@ -457,6 +468,7 @@ class Builder {
   int near_count_ = 1;
   Buffer<double> near_null_, coarse_near_;  // of that level, and below
   std::optional<NodeMatrix> by_nodes_;      // A of that level, where its nodes are whole
+  kernels::Grid grid_;                      // of those nodes, as long as they are one
   RowMatrix mirror_, coarse_;
   int64_t all_entries_ = 0;
   bool too_large_ = false;  // a level was, for max_operator_complexity

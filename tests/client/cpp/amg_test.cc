@@ -86,6 +86,7 @@ TEST(AmgFigures, ComeFieldForField) {
     level.set_rho(1.5);
     level.set_nnz_p(5);
     level.set_nnz_smoother(6);
+    level.set_boxes(rows == 90);
   }
   quality.set_smoother(v1::SMOOTHER_CHEBYSHEV);
   quality.set_precision(v1::HIERARCHY_PRECISION_FP32);
@@ -120,6 +121,7 @@ TEST(AmgFigures, ComeFieldForField) {
   EXPECT_EQ(amg.levels[0].rho, 1.5);
   EXPECT_EQ(amg.levels[0].nnz_p, 5);
   EXPECT_EQ(amg.levels[0].nnz_smoother, 6);
+  EXPECT_TRUE(amg.levels[0].boxes && !amg.levels[1].boxes);
   EXPECT_EQ(amg.smoother, Smoother::kChebyshev);
   EXPECT_EQ(amg.precision, Precision::kFp32);
   EXPECT_EQ(amg.node_size, 2);

@@ -77,9 +77,10 @@ TEST(Families, LargerElasticity) {
             13);
 }
 
-// Any order of the unknowns takes as many iterations: keys of another order make other aggregates.
+// Any order of the unknowns takes as many iterations: keys of another order make other aggregates,
+// or none of a grid boxes, which take some more.
 TEST(Families, OrdersOfTheUnknowns) {
-  const auto compare = [](const gallery::Matrix& a, bool symmetric, int node, int most) {
+  const auto compare = [](const gallery::Matrix& a, bool symmetric, int node, int most, int fewer) {
     AmgOptions options;
     options.block_size = node;
     const CscMatrix plain = From(a), permuted = Permuted(a, node);
@@ -88,14 +89,14 @@ TEST(Families, OrdersOfTheUnknowns) {
     const int64_t after =
         Iterations(permuted, symmetric, *Build(permuted, symmetric, options).hierarchy);
     EXPECT_LE(after, before + most);
-    EXPECT_GE(after, before - most);
+    EXPECT_GE(after, before - fewer);
   };
-  compare(gallery::ConvectionDiffusion3d(32, 0), true, 1, 3);
-  compare(gallery::Jumps3d(32, 4, 3), true, 1, 3);
-  compare(gallery::ConvectionDiffusion3d(32, 20), false, 1, 3);
+  compare(gallery::ConvectionDiffusion3d(32, 0), true, 1, 0, 6);
+  compare(gallery::Jumps3d(32, 4, 3), true, 1, 3, 3);
+  compare(gallery::ConvectionDiffusion3d(32, 20), false, 1, 0, 6);
   gallery::Matrix elasticity = gallery::Elasticity3d(12);
   gallery::Symmetrize({elasticity.col_ptr, elasticity.row_idx, elasticity.values});
-  compare(elasticity, true, 3, 3);
+  compare(elasticity, true, 3, 3, 3);
 }
 
 TEST(Families, DenseStencilsCoarsenAtOnce) {
@@ -116,7 +117,7 @@ TEST(Families, SingularWithARightSideInItsRange) {
     const AmgResult built = Build(cube, true);
     EXPECT_EQ(built.quality.singular_coarse_pivots, 1) << m;
     EXPECT_LT(built.quality.near_null_rayleigh, 1e-12) << m;
-    EXPECT_LE(Iterations(cube, true, *built.hierarchy), 15) << m;
+    EXPECT_LE(Iterations(cube, true, *built.hierarchy), 18) << m;
   }
   const CscMatrix jumps = From(gallery::Jumps3d(24, 4, 3, 1, gallery::Boundary::kNeumann));
   EXPECT_LE(Iterations(jumps, true, *Build(jumps, true).hierarchy), 20);

@@ -82,7 +82,7 @@ std::vector<Case> Cases(bool small) {
   options.coarsening = Coarsening::kPlainAggregation;
   add("plain", grid, true, options);
   options = With(SmootherKind::kL1Jacobi);
-  options.max_growth = 0.2;
+  options.max_growth = 0.1;
   add("guarded", grid, true, options);
   add("guarded, not symmetric", gallery::ConvectionDiffusion3d(20, 20), false, options);
   options = With(SmootherKind::kL1Jacobi);

@@ -70,6 +70,7 @@ inline void ExpectTheHosts(const AmgResult& there, const AmgResult& here) {
     EXPECT_EQ(q.levels[l].aggregates, h.levels[l].aggregates);
     EXPECT_EQ(q.levels[l].isolated, h.levels[l].isolated);
     EXPECT_EQ(q.levels[l].guarded, h.levels[l].guarded);
+    EXPECT_EQ(q.levels[l].boxes, h.levels[l].boxes);
     EXPECT_EQ(q.levels[l].rho, h.levels[l].rho);
     EXPECT_EQ(q.levels[l].nnz_p, h.levels[l].nnz_p);
     ExpectNear(static_cast<double>(q.levels[l].nnz_smoother),

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -48,6 +50,46 @@ TEST(GpuSetUp, IsTheHostsOnGrids) {
   ExpectTheHosts(From(gallery::RotatedAnisotropy2d(150, 1e-3, std::numbers::pi / 6)), true,
                  InFp64());
   ExpectTheHosts(From(gallery::Laplace27(20)), true, InFp64());
+}
+
+// Boxes in all directions, in some, on some of the levels, and none where there nearly are.
+TEST(GpuSetUp, IsTheHostsByBoxes) {
+  AmgOptions options = InFp64(With(SmootherKind::kL1Jacobi, Precision::kFp64));
+  options.max_coarse_size = 20;
+  const auto changed = [](const gallery::Matrix& of, const auto& factor) {
+    CscMatrix a = From(of);
+    for (int64_t j = 0; j < a.n_cols; ++j) {
+      for (auto p = static_cast<size_t>(a.col_ptr[static_cast<size_t>(j)]);
+           p < static_cast<size_t>(a.col_ptr[static_cast<size_t>(j) + 1]); ++p) {
+        const int64_t i = a.row_idx[p];
+        if (i != j) a.values[p] *= factor(std::min(i, j), std::max(i, j));
+      }
+    }
+    return a;
+  };
+  const auto expect = [&](const CscMatrix& a, bool symmetric, bool boxes) {
+    EXPECT_EQ(Build(a, symmetric, options).quality.levels.front().boxes, boxes);
+    ExpectTheHosts(a, symmetric, options);
+  };
+  const gallery::Matrix cube = gallery::ConvectionDiffusion3d(20, 0);
+  for (const int weak : {1, 20, 400}) {
+    expect(changed(cube, [=](int64_t i, int64_t j) { return j - i == weak ? 0.01 : 1; }), true,
+           true);
+    expect(changed(cube, [=](int64_t i, int64_t j) { return j - i != weak ? 0.01 : 1; }), true,
+           true);
+  }
+  // One coupling in a box lacks; a layer of them lacks between boxes.
+  expect(changed(cube, [](int64_t i, int64_t j) { return i == 0 && j == 1 ? 0.01 : 1; }), true,
+         false);
+  expect(
+      changed(cube, [](int64_t i, int64_t j) { return j - i == 400 && i / 400 == 5 ? 0.01 : 1; }),
+      true, true);
+  expect(oracle::Laplacian2d(61, 50), true, true);
+  expect(oracle::Laplacian2d(700, 1), true, true);
+  expect(Grid(17, 30), false, true);
+  gallery::Matrix mixed = gallery::ConvectionDiffusion3d(16, 0);
+  gallery::PermuteNodes({mixed.col_ptr, mixed.row_idx, mixed.values}, 1, mixed.n);
+  expect(From(mixed), true, false);
 }
 
 // Their coefficients jump, so that the near-null vector is not one of ones.
@@ -111,11 +153,12 @@ TEST(GpuSetUp, IsTheHostsWithOtherOptions) {
   ExpectTheHosts(Grid(20), true, plain);
   AmgOptions two = InFp64();
   two.max_levels = 2;
+  two.max_coarse_size = 50;
   ExpectTheHosts(Grid(20), true, two);
   two.smoother = SmootherKind::kL1Jacobi;
   ExpectTheHosts(Grid(16, 20), false, two);
   AmgOptions guarded = InFp64();
-  guarded.max_growth = 0.2;
+  guarded.max_growth = 0.1;
   const AmgResult here = Build(Grid(20), true, guarded);
   ASSERT_TRUE(here.quality.levels.front().guarded);
   ExpectTheHosts(Grid(20), true, guarded);

@@ -154,6 +154,7 @@ TEST(GpuCycle, IsTheHostsWhereRowsAreIsolated) {
 TEST(GpuCycle, IsTheHostsWhereTheLastLevelIsSmoothed) {
   AmgOptions two;
   two.max_levels = 2;
+  two.max_coarse_size = 50;
   for (const SmootherKind kind :
        {SmootherKind::kL1Jacobi, SmootherKind::kChebyshev, SmootherKind::kAfsai}) {
     two.smoother = kind;

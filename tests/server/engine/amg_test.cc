@@ -119,7 +119,8 @@ TEST(ToProtoTest, LevelsAreTold) {
                       .guarded = true,
                       .rho = 1.5,
                       .nnz_p = 130,
-                      .nnz_smoother = 20});
+                      .nnz_smoother = 20,
+                      .boxes = true});
   q.levels.push_back({.rows = 12, .nnz = 60});
   q.smoother = kernels::SmootherKind::kAfsai;
   q.precision = kernels::Precision::kFp64;
@@ -132,7 +133,7 @@ TEST(ToProtoTest, LevelsAreTold) {
   ASSERT_EQ(proto.amg().levels_size(), 2);
   EXPECT_EQ(proto.amg().levels(0).DebugString(),
             "rows: 100\nnnz: 460\naggregates: 12\nisolated: 1\nguarded: true\nrho: 1.5\n"
-            "nnz_p: 130\nnnz_smoother: 20\n");
+            "nnz_p: 130\nnnz_smoother: 20\nboxes: true\n");
   EXPECT_EQ(proto.amg().levels(1).rows(), 12);
   EXPECT_EQ(proto.amg().smoother(), v1::SMOOTHER_AFSAI);
   EXPECT_EQ(proto.amg().precision(), v1::HIERARCHY_PRECISION_FP64);

@@ -155,6 +155,7 @@ class AmgLevel:
     rho: float
     nnz_p: int
     nnz_smoother: int
+    boxes: bool
 
 
 @dataclasses.dataclass(frozen=True)
