@@ -71,13 +71,21 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
   });
   if (!given.ok()) return given.status();
   return SetUpThere(device, a, context.threads, timings, [&](cuda::Context& on, const auto& begin) {
-    cuda::Matrix there = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
+    cuda::RowMatrix there;
+    static_cast<cuda::Matrix&>(there) = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
+    there.columns = there.n;
     begin();
-    const bool symmetric = cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
     if (resolved.block_size == 0) {
       resolved.block_size = cuda::DetectBlockSize(on, there.pattern());
     }
-    return cuda::SetUp(on, std::move(there), symmetric, *given, resolved, context);
+    const int block = resolved.block_size;
+    std::optional<cuda::NodeMatrix> nodes;
+    if (cuda::HasNodeProducts(block)) nodes = cuda::ByNodes(on, there, block, block);
+    const bool symmetric =
+        nodes ? cuda::IsNumericallySymmetric(on, *nodes)
+              : cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
+    return cuda::SetUp(on, std::move(there), std::move(nodes), symmetric, *given, resolved,
+                       context);
   });
 }
 

@@ -326,18 +326,19 @@ class Cycle final : public Applied {
       LayOut<Value>(context_, rows, left, right, values.get(), bad.get());
       return values;
     };
-    const auto square = [&](const RowMatrix& of, const Factor& left, const Factor& right) {
+    const auto square = [&](const RowMatrix& of, const Factor& left, const Factor& right,
+                            bool is_triangle = false) {
       if (of.n == 0) return Layout();
       const Buffer<double> values = scaled(of, left, right);
-      if (order == nullptr) return Square(of, of.longest, values);
+      if (order == nullptr) return Square(of, of.longest, values, is_triangle);
       // By columns of A carried: rows of its transpose.
       const Matrix columns = PermuteByRows(context_, of.pattern(), of.nnz, values.get(), *order);
       const Matrix rows = Transpose(context_, columns.pattern(), columns.nnz, columns.values.get());
-      return Square(rows, of.longest, rows.values);
+      return Square(rows, of.longest, rows.values, is_triangle);
     };
     level.a = square(from.a, {&from.left}, {&from.right});
-    level.s = square(from.g, {}, {});
-    level.st = square(from.gt, {}, {});
+    level.s = square(from.g, {}, {}, /*is_triangle=*/true);
+    level.st = square(from.gt, {}, {}, /*is_triangle=*/true);
     if (below != nullptr) {
       Buffer<double> of_p = scaled(from.p, {&from.right, true}, {&below->right});
       Buffer<double> of_r = scaled(from.r, {&below->left}, {&from.left, true});
@@ -449,12 +450,15 @@ class Cycle final : public Applied {
     return Square(sent.matrix, Longest(*rows.pattern), sent.values);
   }
 
-  // `longest`: entries of a row at most; 0: not known.
-  Layout Square(const Matrix& rows, int64_t longest, const Buffer<double>& values) {
+  // `longest`: entries of a row at most; 0: not known. `is_triangle`: nobody need look whether it
+  // is symmetric.
+  Layout Square(const Matrix& rows, int64_t longest, const Buffer<double>& values,
+                bool is_triangle = false) {
     if (!levels_.empty() && FewRows<Value>::Serves(rows, longest)) {
       return MakeFewRows<Value>(context_, rows.pattern(), rows.nnz, values.get());
     }
-    const bool symmetric = IsExactlySymmetric(context_, rows.pattern(), values.get());
+    const bool symmetric =
+        !is_triangle && IsExactlySymmetric(context_, rows.pattern(), values.get());
     Operator op =
         MakeOperator(context_, rows.pattern(), values.get(),
                      symmetric ? Order::kBoth : Order::kRows, std::is_same_v<Value, float>);

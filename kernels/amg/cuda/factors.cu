@@ -53,6 +53,14 @@ FsaiPattern LowerTriangle(Context& context, const RowMatrix& a) {
 
 }  // namespace
 
+void SmootherFactor::GoTo(Context& other) {
+  for (RowMatrix* const of : {&g, &gt}) {
+    of->col_ptr.GoTo(other);
+    of->row_idx.GoTo(other);
+    of->values.GoTo(other);
+  }
+}
+
 std::optional<SmootherFactor> MakeFactor(Context& context, const RowMatrix& a,
                                          const NodeMatrix* by_nodes, kernels::SmootherKind kind,
                                          const kernels::AmgOptions& options, const Caller& caller) {

@@ -16,13 +16,16 @@ namespace spaid::cuda {
 struct SmootherFactor {
   RowMatrix g, gt;  // by rows, both
   double rho = 0, omega = 1;
+
+  // As Buffer's.
+  void GoTo(Context& other);
 };
 
 // Makes G of a symmetric A with unit diagonal, `by_nodes` the same by nodes, or null; `kind`: kFsai
-// or kAfsai. Patterns are the host's but
-// for ties within rounding, values the host's to rounding. Nothing where that is the host's work:
-// of an A without a positive diagonal or, by FSAI's tolerance, not symmetric, and of rows too long
-// for the device. Waits for the device. Throws Failure, and Refusal where `caller` stops it.
+// or kAfsai. Patterns are the host's but for ties within rounding, values the host's to rounding.
+// Nothing where that is the host's work: of an A without a positive diagonal or, by FSAI's
+// tolerance, not symmetric, and of rows too long for the device. Waits for the device. Throws
+// Failure, and Refusal where `caller` stops it.
 std::optional<SmootherFactor> MakeFactor(Context& context, const RowMatrix& a,
                                          const NodeMatrix* by_nodes, kernels::SmootherKind kind,
                                          const kernels::AmgOptions& options, const Caller& caller);

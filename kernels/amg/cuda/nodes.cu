@@ -110,14 +110,38 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A value more of a block's sum of squares, each over the roots of its row and column.
+__device__ double AddSquare(double squares, double value, double root, double other) {
+  const double scaled = value / (root * other);
+  return __dadd_rn(squares, __dmul_rn(scaled, scaled));
+}
+
+__global__ void __launch_bounds__(kThreads)
+    NormsOfNodesKernel(PatternRef nodes, const double* __restrict__ values, int block,
+                       const double* __restrict__ roots, double* __restrict__ norms) {
+  for (int64_t node = WarpOfGrid(); node < nodes.n; node += WarpsOfGrid()) {
+    const int64_t begin = nodes.col_ptr[node];
+    const auto blocks = static_cast<int>(nodes.col_ptr[node + 1] - begin);
+    const double* const own = values + begin * block * block;
+    for (int q = Lane(); q < blocks; q += 32) {
+      const int64_t other = nodes.row_idx[begin + q];
+      double squares = 0;
+      for (int r = 0; r < block; ++r) {
+        const double root = roots[node * block + r];
+        for (int c = 0; c < block; ++c) {
+          squares = AddSquare(squares, own[(int64_t{r} * blocks + q) * block + c], root,
+                              roots[other * block + c]);
+        }
+      }
+      norms[begin + q] = other == node ? 0 : sqrt(squares);
+    }
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     NormsKernel(PatternRef a, const double* __restrict__ values, const double* __restrict__ roots,
                 int block, const uint8_t* __restrict__ whole, const int64_t* __restrict__ ptr,
                 int32_t* __restrict__ columns, double* __restrict__ norms) {
-  const auto add = [&](double squares, double value, double root, int32_t column) {
-    const double scaled = value / (root * roots[column]);
-    return __dadd_rn(squares, __dmul_rn(scaled, scaled));
-  };
   for (int64_t node = WarpOfGrid(); node < a.n / block; node += WarpsOfGrid()) {
     int64_t to = ptr[node];
     if (whole[node] == 0) {
@@ -126,7 +150,7 @@ __global__ void __launch_bounds__(kThreads)
       for (;;) {
         double squares = 0;
         const int32_t other = rows.Next([&](int64_t i, int64_t p) {
-          squares = add(squares, values[p], roots[i], a.row_idx[p]);
+          squares = AddSquare(squares, values[p], roots[i], roots[a.row_idx[p]]);
         });
         if (other < 0) break;
         if (other == node) continue;
@@ -145,7 +169,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int r = 0; e < entries && r < block; ++r) {
         const double root = roots[node * block + r];
         for (int c = 0; c < block; ++c) {
-          squares = add(squares, values[begin + r * entries + e + c], root, column + c);
+          squares =
+              AddSquare(squares, values[begin + r * entries + e + c], root, roots[column + c]);
         }
       }
       const bool stays = e < entries && other != node;
@@ -161,6 +186,14 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 }  // namespace
+
+Buffer<double> NodeNorms(Context& context, const NodeMatrix& a, const Buffer<double>& roots) {
+  Buffer<double> norms(context, a.nodes.nnz);
+  NormsOfNodesKernel<<<Blocks(context, a.nodes.n, kWarps), kThreads, 0, context.stream>>>(
+      a.nodes.pattern(), a.values, a.rows, roots.get(), norms.get());
+  CheckLaunch("NormsOfNodesKernel");
+  return norms;
+}
 
 int DetectBlockSize(Context& context, const PatternRef& a) {
   constexpr int kTried[kSizes] = {6, 4, 3, 2};

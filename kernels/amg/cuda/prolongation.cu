@@ -595,13 +595,14 @@ RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, c
   return filled;
 }
 
-std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
-                                  const NodeMatrix& a, const NodeMatrix& p) {
+std::optional<NodeProduct> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                    const NodeMatrix& a, const NodeMatrix& p) {
   NodeProduct ap = *MultiplyNodes(context, kAnyNumber, a, p, RowOrder::kAsFound);
   auto coarse = MultiplyNodes(context, most_entries, r, NodesOf(ap, a.rows, p.columns));
-  if (!coarse) return std::nullopt;
-  if (coarse->whole.empty > 0) return FillEmptyRows(context, coarse->whole);
-  return std::move(coarse->whole);
+  if (coarse && coarse->whole.empty > 0) {
+    coarse = NodeProduct{.whole = FillEmptyRows(context, coarse->whole), .nodes = {}};
+  }
+  return coarse;
 }
 
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {

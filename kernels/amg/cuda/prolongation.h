@@ -90,9 +90,10 @@ std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const 
 // shared memory, or A P is not kept.
 RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, const RowMatrix& p,
                      const KeptGalerkin& kept, const RowMatrix& result, int64_t most_between);
-// The first of matrices by nodes.
-std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
-                                  const NodeMatrix& a, const NodeMatrix& p);
+// The first of matrices by nodes; the nodes of the result are of no rows where it has rows that
+// were without entries.
+std::optional<NodeProduct> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                    const NodeMatrix& a, const NodeMatrix& p);
 
 // Returns `factor` times 1 / a_ii, or with `l1` times 1 / Σ_j |a_ij| with the diagonal's sign; 0
 // where that is 0. Does not wait.

@@ -151,8 +151,7 @@ std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, boo
   DiagonalKernel<<<Blocks(context, n, kThreads / kLanes), kThreads, 0, context.stream>>>(
       pattern, values, symmetric, diagonal.get(), made.scale.get(), there.get());
   CheckLaunch("DiagonalKernel");
-  there.CopyOut(&found, 1);
-  context.Synchronize();
+  context.Download({there.To(&found, 1)});
   if (found.first_bad != ~0ull) return std::nullopt;
   made.beta = std::bit_cast<double>(found.beta);
   if (symmetric) {

@@ -1,10 +1,15 @@
 #include <algorithm>
+#include <chrono>
+#include <deque>
+#include <future>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/amg/cuda/factors.h"
+#include "kernels/amg/cuda/lanes.h"
 #include "kernels/amg/cuda/node_prolongation.h"
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/cuda/scaling.h"
@@ -37,9 +42,8 @@ struct FactorRef {
   }
 };
 
-constexpr int kLanes = 8;  // of a row
-
-template <class Value>
+// kLanes a row.
+template <class Value, int kLanes>
 __global__ void __launch_bounds__(kThreads)
     LayOutKernel(PatternRef rows, const double* __restrict__ values, FactorRef left,
                  FactorRef right, double* to, int32_t* bad) {
@@ -58,6 +62,10 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (!finite) *bad = 1;
 }
+
+// Bytes an entry and a row of A that are left, at least, where G is made beside other work: several
+// times what both take.
+constexpr int64_t kEntryBytesBeside = 64, kRowBytesBeside = 1024;
 
 // Ends a set-up that is the host's after all.
 struct LeftToTheHost {};
@@ -80,7 +88,10 @@ class Builder {
     other_.Fill(0);
   }
 
-  std::optional<Hierarchy> Build(RowMatrix a, const kernels::NearNull& given) {
+  // `nodes`: A by nodes, where that is known.
+  std::optional<Hierarchy> Build(RowMatrix a, const kernels::NearNull& given,
+                                 std::optional<NodeMatrix> nodes = std::nullopt) {
+    if (made_.symmetric) known_nodes_ = std::move(nodes);
     if (a.nnz > std::numeric_limits<int32_t>::max()) plan_.reset();  // of Transposition
     if (!made_.symmetric) {
       mirror_ = std::move(a);
@@ -115,19 +126,21 @@ class Builder {
     made_.sign = scaled->sign;
     near_count_ = scaled->near_count;
     near_null_ = std::move(scaled->near_null);
-    RowMatrix rows = std::move(scaled->rows);
+    of_levels_.push_back(std::move(scaled->rows));
     scaled.reset();
-    all_entries_ = rows.nnz;
+    all_entries_ = of_levels_.back().nnz;
     for (;;) {
       CheckStop();
       Report();
+      RowMatrix& rows = of_levels_.back();
       quality.levels.push_back({.rows = rows.n, .nnz = rows.nnz});
       if (!MayCoarsen(rows) || !Coarsen(rows)) break;
-      rows = std::move(coarse_);
+      of_levels_.push_back(std::move(coarse_));
     }
+    factors_.resize(std::min(factors_.size(), made_.levels.size()));  // without one of no level
     if (from_ != nullptr && Read(context_, other_, 0) != 0) return std::nullopt;
-    if (plan_) plan_->last = CopyPattern(context_, rows);
-    Finish(std::move(rows));
+    if (plan_) plan_->last = CopyPattern(context_, of_levels_.back());
+    Finish(std::move(of_levels_.back()));
     made_.plan = std::move(plan_);
     return std::move(made_);
   }
@@ -140,8 +153,6 @@ class Builder {
   bool IsFactored(SmootherKind kind) const {
     return made_.symmetric && (kind == SmootherKind::kFsai || kind == SmootherKind::kAfsai);
   }
-
-  const NodeMatrix* NodesOfA() const { return by_nodes_ ? &*by_nodes_ : nullptr; }
 
   // The host's Builder::Threshold.
   double Threshold() const {
@@ -176,12 +187,14 @@ class Builder {
     return kernels::MostProductEntries(made_.quality.levels.front().nnz);
   }
 
-  // Makes coarse_ and a level of `rows`, which goes into it. False: there is nothing coarser, and
-  // `rows` stays.
-  bool Coarsen(RowMatrix& rows) {
+  // Makes coarse_ and a level of `rows`, which stays. False: there is nothing coarser.
+  bool Coarsen(const RowMatrix& rows) {
     SetUpLevel level;
     level.n = rows.n;
     SetUpPlan::Level kept;
+    by_nodes_.push_back(NodesOfA(rows));
+    const SmootherKind kind = made_.quality.smoother;
+    if (IsFactored(kind)) BeginFactor(rows, kind);
     if (from_ != nullptr) {
       MakeCoarseAgain(rows, from_->levels[made_.levels.size()], level);
     } else if (!MakeCoarse(rows, kept, level)) {
@@ -190,16 +203,13 @@ class Builder {
     CheckStop();
     all_entries_ += coarse_.nnz;
     made_.quality.levels.back().nnz_p = level.p.nnz;
-    Smooth(rows, made_.quality.smoother, made_.options.chebyshev_degree, level);
-    by_nodes_.reset();
-    made_.quality.levels.back().nnz_smoother = level.g.nnz;
+    if (!IsFactored(kind)) Smooth(rows, kind, made_.options.chebyshev_degree, level);
     if (plan_) {
       kept.a = CopyPattern(context_, rows);
       plan_->levels.push_back(std::move(kept));
       const kernels::AmgLevelQuality& first = made_.quality.levels.front();
       if (HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
     }
-    level.a = std::move(rows);
     level.near_count = block_ = near_count_;
     level.near_null = std::exchange(near_null_, std::move(coarse_near_));
     made_.levels.push_back(std::move(level));
@@ -211,6 +221,16 @@ class Builder {
     return plan_ ? Transpose(context_, of, kept) : Transpose(context_, of);
   }
 
+  // A of the level at hand by nodes; nothing where they are not whole.
+  std::optional<NodeMatrix> NodesOfA(const RowMatrix& rows) {
+    if (!HasNodeProducts(block_)) return std::nullopt;
+    std::optional<NodeMatrix> known = std::exchange(known_nodes_, std::nullopt);
+    if (!known) return ByNodes(context_, rows, block_, block_);
+    known->of = &rows;
+    known->values = rows.values.get();
+    return known;
+  }
+
   // Decides what a plan keeps, and makes coarse_, its near-null vectors, and P and R of the level.
   bool MakeCoarse(const RowMatrix& rows, SetUpPlan::Level& kept, SetUpLevel& level) {
     kernels::AmgLevelQuality& quality = made_.quality.levels.back();
@@ -218,7 +238,8 @@ class Builder {
       mirror_ = Turned(rows, kept.mirror);
     }
     StrongGraph graph =
-        FindStrong(context_, rows, made_.symmetric ? nullptr : &mirror_, Threshold(), block_);
+        FindStrong(context_, rows, made_.symmetric ? nullptr : &mirror_, Threshold(), block_,
+                   by_nodes_.back() ? &*by_nodes_.back() : nullptr);
     kept.aggregates = Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
     const Aggregates& aggregates = kept.aggregates;
     if (!kernels::IsCoarser(aggregates.count, graph.n)) {
@@ -229,7 +250,6 @@ class Builder {
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
     CheckStop();
-    by_nodes_ = HasNodeProducts(block_) ? ByNodes(context_, rows, block_, block_) : std::nullopt;
     Tentative tentative = MakeTentative(context_, aggregates, near_null_, near_count_, block_,
                                         plan_ ? &kept.members : nullptr);
     if (plan_) kept.tentative = CopyPattern(context_, tentative.p);
@@ -258,10 +278,11 @@ class Builder {
   bool SmoothedGalerkin(const RowMatrix& rows, StrongGraph graph, const Tentative& tentative,
                         SetUpPlan::Level& kept, SetUpLevel& level) {
     const int32_t* const of_node = kept.aggregates.of_node.get();
-    if (by_nodes_ && made_.symmetric) {
+    const auto& by_nodes = by_nodes_.back();
+    if (by_nodes && made_.symmetric) {
       const auto p0 = ByNodes(context_, kept.aggregates, tentative, near_count_, block_);
       auto smoothed =
-          p0 ? SmoothNodes(context_, *by_nodes_, graph.ref(), of_node, *p0) : std::nullopt;
+          p0 ? SmoothNodes(context_, *by_nodes, graph.ref(), of_node, *p0) : std::nullopt;
       if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), level);
     }
     const auto smooth = [&](const RowMatrix& of, KeptProlongation& patterns) {
@@ -297,11 +318,14 @@ class Builder {
     NodeProduct turned = Transpose(context_, p);
     const NodeMatrix r = NodesOf(turned, near_count_, block_);
     CheckStop();
-    const bool taken =
-        Take(Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_, p));
+    auto coarse =
+        Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_.back(), p);
     level.p = std::move(smoothed.p.whole);
     level.r = std::move(turned.whole);
-    return taken;
+    if (!coarse) return false;
+    if (coarse->nodes.n > 0) known_nodes_ = NodesOf(*coarse, near_count_, near_count_);
+    coarse_ = std::move(coarse->whole);
+    return true;
   }
 
   bool Take(std::optional<RowMatrix> coarse) {
@@ -347,7 +371,6 @@ class Builder {
 
   void Smooth(const RowMatrix& a, SmootherKind kind, int degree, SetUpLevel& level) {
     level.kind = kind;
-    if (IsFactored(kind)) return SmoothByFactor(a, kind, level);
     const bool l1 = kind == SmootherKind::kL1Jacobi;
     level.diagonal = InverseDiagonal(context_, a, l1, l1 ? kernels::kSmootherStep : 1);
     if (l1) return ScaleBy(level);
@@ -360,14 +383,46 @@ class Builder {
     ScaleBy(level);
   }
 
-  void SmoothByFactor(const RowMatrix& a, SmootherKind kind, SetUpLevel& level) {
-    const Caller caller(host_.stop, "the set-up of multigrid", [&](int64_t, int64_t) { Report(); });
-    auto factor = MakeFactor(context_, a, NodesOfA(), kind, made_.options, caller);
-    if (!factor) throw LeftToTheHost();
-    level.g = std::move(factor->g);
-    level.gt = std::move(factor->gt);
-    level.rho = factor->rho;
-    level.omega = factor->omega;
+  // Begins G of a level, beside all that is made of it, and below: neither needs the other. A level
+  // after the other; all on this thread, and in the end, where memory is short.
+  void BeginFactor(const RowMatrix& a, SmootherKind kind) {
+    const int64_t left = context_.arena->limit() - context_.arena->used();
+    const bool has_room = left >= kEntryBytesBeside * a.nnz + kRowBytesBeside * a.n;
+    Context& on = has_room ? context_.Beside() : context_;
+    const auto& nodes = by_nodes_.back();
+    factors_.push_back(std::async(
+        has_room ? std::launch::async : std::launch::deferred,
+        [&, &nodes = nodes, &on = on, &a = a, kind, there = Milestone(context_)]() {
+          const std::lock_guard one_at_a_time(beside_);
+          on.Enter();
+          there.Precede(on);
+          const Caller caller(host_.stop, "the set-up of multigrid");
+          auto made = MakeFactor(on, a, nodes ? &*nodes : nullptr, kind, made_.options, caller);
+          on.Synchronize();
+          return made;
+        }));
+  }
+
+  // Waits for G of all levels.
+  void TakeFactors() {
+    for (size_t l = 0; l < made_.levels.size(); ++l) {
+      SetUpLevel& level = made_.levels[l];
+      level.a = std::move(of_levels_[l]);
+      if (l >= factors_.size()) continue;
+      CheckStop();
+      Report();
+      constexpr std::chrono::milliseconds kPulse(100);
+      while (factors_[l].wait_for(kPulse) == std::future_status::timeout) Report();
+      auto factor = factors_[l].get();
+      if (!factor) throw LeftToTheHost();
+      factor->GoTo(context_);
+      level.kind = made_.quality.smoother;
+      level.g = std::move(factor->g);
+      level.gt = std::move(factor->gt);
+      level.rho = factor->rho;
+      level.omega = factor->omega;
+      made_.quality.levels[l].nnz_smoother = level.g.nnz;
+    }
   }
 
   // The level's unknowns are scaled so that a step of its smoother is x += r - A x.
@@ -403,6 +458,7 @@ class Builder {
     }
     last.near_count = near_count_;
     last.near_null = std::move(near_null_);
+    TakeFactors();
     made_.levels.push_back(std::move(last));
     kernels::SumUp(&quality);
     if (made_.options.hierarchy_precision == kernels::Precision::kFp64) {
@@ -456,10 +512,15 @@ class Builder {
   int block_ = 1;                    // unknowns of a node of the level at hand
   int near_count_ = 1;
   Buffer<double> near_null_, coarse_near_;  // of that level, and below
-  std::optional<NodeMatrix> by_nodes_;      // A of that level, where its nodes are whole
   RowMatrix mirror_, coarse_;
   int64_t all_entries_ = 0;
   bool too_large_ = false;  // a level was, for max_operator_complexity
+  // A of all levels, and by nodes where these are whole. They stay where they are while G is made.
+  std::deque<RowMatrix> of_levels_;
+  std::deque<std::optional<NodeMatrix>> by_nodes_;
+  std::optional<NodeMatrix> known_nodes_;                            // of the A that comes next
+  std::mutex beside_;                                                // of Context::Beside
+  std::vector<std::future<std::optional<SmootherFactor>>> factors_;  // end before all these do
 };
 
 }  // namespace
@@ -471,8 +532,11 @@ void LayOut(const Context& context, const RowMatrix& rows, const Factor& left, c
   const auto ref = [](const Factor& factor) {
     return FactorRef{factor.of != nullptr ? factor.of->get() : nullptr, factor.over};
   };
-  LayOutKernel<Value><<<Blocks(context, rows.n, kThreads / kLanes), kThreads, 0, context.stream>>>(
-      rows.pattern(), rows.values.get(), ref(left), ref(right), to, bad);
+  WithLanes(rows.nnz, rows.n, [&](auto lanes) {
+    LayOutKernel<Value, lanes>
+        <<<Blocks(context, rows.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            rows.pattern(), rows.values.get(), ref(left), ref(right), to, bad);
+  });
   CheckLaunch("LayOutKernel");
 }
 template void LayOut<float>(const Context&, const RowMatrix&, const Factor&, const Factor&, double*,
@@ -480,15 +544,12 @@ template void LayOut<float>(const Context&, const RowMatrix&, const Factor&, con
 template void LayOut<double>(const Context&, const RowMatrix&, const Factor&, const Factor&,
                              double*, int32_t*);
 
-std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNull& given, const AmgOptions& options,
-                               const kernels::Context& host) {
+std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<NodeMatrix> nodes,
+                               bool symmetric, const kernels::NearNull& given,
+                               const AmgOptions& options, const kernels::Context& host) {
   if (a.n == 0) return std::nullopt;
-  RowMatrix rows;
-  static_cast<Matrix&>(rows) = std::move(a);
-  rows.columns = rows.n;
   try {
-    return Builder(context, symmetric, options, host).Build(std::move(rows), given);
+    return Builder(context, symmetric, options, host).Build(std::move(a), given, std::move(nodes));
   } catch (const LeftToTheHost&) {
     return std::nullopt;
   }

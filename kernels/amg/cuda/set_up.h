@@ -15,6 +15,7 @@
 #include "kernels/amg/cuda/set_up_plan.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/products.h"
 
 namespace spaid::cuda {
@@ -46,14 +47,15 @@ struct Hierarchy {
   std::optional<SetUpPlan> plan;  // that it has made; nothing: it went by one, or keeps none
 };
 
-// Sets up a hierarchy of A, by columns on the device with values. `given`: GivenNearNull's;
-// options.block_size divides n, and is not 0. Nothing where that is the host's: where A has no
+// Sets up a hierarchy of A, by columns on the device with values; `nodes`: the same by nodes of
+// options.block_size unknowns, where these are whole. `given`: GivenNearNull's; options.block_size
+// divides n, and is not 0. Nothing where that is the host's: where A has no
 // diagonal for it, which the host says, or wants another smoother, or the device cannot make G.
 // Throws Failure, and Refusal of the host's errors and where `host` stops it. Waits for the device
 // some times a level.
-std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNull& given, const kernels::AmgOptions& options,
-                               const kernels::Context& host);
+std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<NodeMatrix> nodes,
+                               bool symmetric, const kernels::NearNull& given,
+                               const kernels::AmgOptions& options, const kernels::Context& host);
 
 // The same of other values on the pattern of A (SetUpPlan::of_a), as symmetric as those of before,
 // on the aggregates of `plan`, of nodes of one unknown, one vector and a smoother by a diagonal:
