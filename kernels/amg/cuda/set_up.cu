@@ -250,9 +250,8 @@ class Builder {
     quality.aggregates = aggregates.count;
     quality.isolated = aggregates.isolated;
     CheckStop();
-    Tentative tentative = MakeTentative(context_, aggregates, near_null_, near_count_, block_,
-                                        plan_ ? &kept.members : nullptr);
-    if (plan_) kept.tentative = CopyPattern(context_, tentative.p);
+    Tentative tentative = BeginTentative(context_, aggregates, near_null_, near_count_, block_,
+                                         plan_ ? &kept.members : nullptr);
     coarse_near_ = std::move(tentative.coarse);
     const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
     if (!smoothed || !SmoothedGalerkin(rows, std::move(graph), tentative, kept, level)) {
@@ -262,6 +261,7 @@ class Builder {
       kept.right = {};
       kept.left = {};
       kept.mirror = {};
+      NeedTentative(kept, tentative);
       level.r = Turned(tentative.p, kept.r);
       level.p = std::move(tentative.p);
       auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p, MostBetween(),
@@ -274,17 +274,24 @@ class Builder {
     return false;
   }
 
+  // Makes P0, unless it is there.
+  void NeedTentative(SetUpPlan::Level& kept, Tentative& tentative) {
+    if (tentative.p.n > 0) return;
+    FinishTentative(context_, kept.aggregates, near_count_, block_, tentative);
+    if (plan_) kept.tentative = CopyPattern(context_, tentative.p);
+  }
+
   // False: A_c would grow too much.
-  bool SmoothedGalerkin(const RowMatrix& rows, StrongGraph graph, const Tentative& tentative,
+  bool SmoothedGalerkin(const RowMatrix& rows, StrongGraph graph, Tentative& tentative,
                         SetUpPlan::Level& kept, SetUpLevel& level) {
     const int32_t* const of_node = kept.aggregates.of_node.get();
     const auto& by_nodes = by_nodes_.back();
     if (by_nodes && made_.symmetric) {
-      const auto p0 = ByNodes(context_, kept.aggregates, tentative, near_count_, block_);
       auto smoothed =
-          p0 ? SmoothNodes(context_, *by_nodes, graph.ref(), of_node, *p0) : std::nullopt;
+          SmoothNodes(context_, *by_nodes, graph.ref(), kept.aggregates, tentative, near_count_);
       if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), level);
     }
+    NeedTentative(kept, tentative);
     const auto smooth = [&](const RowMatrix& of, KeptProlongation& patterns) {
       RowMatrix filtered = block_ > 1 || near_count_ > 1
                                ? FilterNodes(context_, of, graph.ref(), of_node, block_)

@@ -317,6 +317,20 @@ std::optional<NodeMatrix> ByNodes(Context& context, const RowMatrix& a, int rows
   return made;
 }
 
+NodeProduct WithNodes(Context& context, RowMatrix nodes, int rows, int columns) {
+  NodeProduct made;
+  RowMatrix& to = made.whole;
+  Size(nodes, rows, columns, to);
+  to.col_ptr = Buffer<int64_t>(context, to.n + 1);
+  to.row_idx = Buffer<int32_t>(context, to.nnz);
+  to.values = Buffer<double>(context, to.nnz);
+  UnknownsKernel<<<Blocks(context, nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
+      nodes.pattern(), rows, columns, to.col_ptr.get(), to.row_idx.get());
+  CheckLaunch("UnknownsKernel");
+  made.nodes = std::move(nodes);
+  return made;
+}
+
 std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
                                          const NodeMatrix& a, const NodeMatrix& b, RowOrder order) {
   const int block = a.rows * b.columns;
@@ -324,21 +338,13 @@ std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
   if (!nodes) return std::nullopt;
   const Room room(std::max<int64_t>(1, nodes->longest), a.rows, a.columns, b.columns);
   if (room.bytes > kMostBytes && (a.of == nullptr || b.of == nullptr)) return std::nullopt;
-  NodeProduct made;
+  NodeProduct made = WithNodes(context, *std::move(nodes), a.rows, b.columns);
   RowMatrix& c = made.whole;
-  Size(*nodes, a.rows, b.columns, c);
-  c.col_ptr = Buffer<int64_t>(context, c.n + 1);
-  c.row_idx = Buffer<int32_t>(context, c.nnz);
-  c.values = Buffer<double>(context, c.nnz);
-  UnknownsKernel<<<Blocks(context, nodes->n, kThreads / 32), kThreads, 0, context.stream>>>(
-      nodes->pattern(), a.rows, b.columns, c.col_ptr.get(), c.row_idx.get());
-  CheckLaunch("UnknownsKernel");
   if (c.nnz > 0 && room.bytes <= kMostBytes) {
-    FillValues(context, a, b, *nodes, room, c.values.get());
+    FillValues(context, a, b, made.nodes, room, c.values.get());
   } else if (c.nnz > 0) {
     MultiplyOn(context, *a.of, *b.of, c);
   }
-  made.nodes = *std::move(nodes);
   return made;
 }
 
@@ -347,19 +353,10 @@ NodeProduct Transpose(Context& context, NodeMatrix& a) {
   NumberKernel<<<blocks(a.nodes.nnz, kThreads), kThreads, 0, context.stream>>>(
       a.nodes.nnz, a.nodes.values.get());
   CheckLaunch("NumberKernel");
-  NodeProduct made;
-  made.nodes = Transpose(context, a.nodes);
-  RowMatrix& turned = made.whole;
-  Size(made.nodes, a.columns, a.rows, turned);
-  turned.col_ptr = Buffer<int64_t>(context, turned.n + 1);
-  turned.row_idx = Buffer<int32_t>(context, turned.nnz);
-  turned.values = Buffer<double>(context, turned.nnz);
-  UnknownsKernel<<<blocks(made.nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
-      made.nodes.pattern(), a.columns, a.rows, turned.col_ptr.get(), turned.row_idx.get());
-  CheckLaunch("UnknownsKernel");
+  NodeProduct made = WithNodes(context, Transpose(context, a.nodes), a.columns, a.rows);
   TurnKernel<<<blocks(made.nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
       made.nodes.pattern(), made.nodes.values.get(), a.nodes.pattern(), a.values, a.rows, a.columns,
-      turned.values.get());
+      made.whole.values.get());
   CheckLaunch("TurnKernel");
   return made;
 }

@@ -35,6 +35,9 @@ struct NodeProduct {
   RowMatrix nodes;  // of NodeMatrix
 };
 
+// Returns a matrix of that pattern of nodes, with room for values.
+NodeProduct WithNodes(Context& context, RowMatrix nodes, int rows, int columns);
+
 // Whether MultiplyNodes takes factors that share nodes of so many unknowns.
 bool HasNodeProducts(int inner);
 
