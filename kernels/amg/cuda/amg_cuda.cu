@@ -98,10 +98,12 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
     return device->Failed(CudaFault::kPlanMismatch, "the plan of multigrid is another device's");
   }
   if (Status status = known.Check(a, context.threads); !status.ok()) return status;
-  // Plans are of one vector for nodes of one unknown.
-  if (near_null.count > 1 || near_null.dimension > 0) return std::optional<AmgResult>();
-  const auto given = GuardMemory("the near-null space",
-                                 [&] { return GivenNearNull(a.n_cols, near_null, /*block=*/1); });
+  const int block = known.plan().options.block_size;
+  if (!MaySetUpOnDevice(a.n_cols, near_null, known.plan().options)) {
+    return std::optional<AmgResult>();
+  }
+  const auto given =
+      GuardMemory("the near-null space", [&] { return GivenNearNull(a.n_cols, near_null, block); });
   if (!given.ok()) return given.status();
   auto built =
       SetUpThere(device, a, context.threads, timings,
@@ -109,11 +111,13 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
                    cuda::RowMatrix there = cuda::OnPattern(on, known.plan().of_a());
                    cuda::UploadValues(on, a.values.data(), there, context.ahead);
                    begin();
-                   if (cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get()) !=
-                       known.plan().symmetric) {
-                     return std::nullopt;
-                   }
-                   return cuda::SetUpAgain(on, known.plan(), std::move(there), *given, context);
+                   auto nodes = cuda::KnownNodes(on, known.plan(), there);
+                   const bool symmetric = nodes ? cuda::IsNumericallySymmetric(on, *nodes)
+                                                : cuda::IsNumericallySymmetric(on, there.pattern(),
+                                                                               there.values.get());
+                   if (symmetric != known.plan().symmetric) return std::nullopt;
+                   return cuda::SetUpAgain(on, known.plan(), std::move(there), std::move(nodes),
+                                           *given, context);
                  });
   if (built.ok() && *built) (*built)->there = plan;
   return built;

@@ -9,13 +9,21 @@
 #include "kernels/amg/amg.h"
 #include "kernels/base/cuda/caller.h"
 #include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/kept_patterns.h"
 #include "kernels/sparse/cuda/node_products.h"
 
 namespace spaid::cuda {
 
+// What is known of G for other values of A.
+struct KeptFactor {
+  RowMatrix pattern;  // of no rows: nothing
+  Transposition transposed;
+};
+
 struct SmootherFactor {
   RowMatrix g, gt;  // by rows, both
   double rho = 0, omega = 1;
+  KeptFactor kept;  // where that was asked for
 
   // As Buffer's.
   void GoTo(Context& other);
@@ -28,6 +36,12 @@ struct SmootherFactor {
 // Failure, and Refusal where `caller` stops it.
 std::optional<SmootherFactor> MakeFactor(Context& context, const RowMatrix& a,
                                          const NodeMatrix* by_nodes, kernels::SmootherKind kind,
-                                         const kernels::AmgOptions& options, const Caller& caller);
+                                         const kernels::AmgOptions& options, bool keeps,
+                                         const Caller& caller);
+// The same on the pattern of a G that was made before.
+std::optional<SmootherFactor> MakeFactorOn(Context& context, const RowMatrix& a,
+                                           const NodeMatrix* by_nodes, const KeptFactor& known,
+                                           const kernels::AmgOptions& options,
+                                           const Caller& caller);
 
 }  // namespace spaid::cuda

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/amg/cuda/lanes.h"
 #include "kernels/amg/cuda/near_null.h"
@@ -23,26 +24,36 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The sums of c_i (A c)_i and of c_i² of each vector over the rows of each block.
+// The sums of c_i (A c)_i and of c_i² of each vector, kMost of them at the most, over the rows of
+// each block. kUnits: each unknown of a node has its own vector.
+template <int kMost, bool kUnits>
 __global__ void __launch_bounds__(kThreads)
     EnergiesKernel(PatternRef a, const double* __restrict__ values, int count,
                    const double* __restrict__ vectors, double* __restrict__ of_blocks) {
   __shared__ double of_warps[layout::kWarps][kSums];
   const LaneGroup<kLanes> group;
-  double energies[kernels::kMostNearNull] = {}, squares[kernels::kMostNearNull] = {};
+  double energies[kMost] = {}, squares[kMost] = {};
   group.ForRows(a.n, [&](int64_t i) {
-    double sums[kernels::kMostNearNull] = {};
+    double sums[kMost] = {};
+#pragma unroll 4
     for (int64_t p = a.col_ptr[i] + group.lane; p < a.col_ptr[i + 1]; p += kLanes) {
       const double value = values[p];
-      const int64_t j = a.row_idx[p];
+      const int32_t j = a.row_idx[p];
+      if constexpr (kUnits) {
+        const int own = j % count;
+        const double part = value * vectors[own * a.n + j];
 #pragma unroll
-      for (int k = 0; k < kernels::kMostNearNull; ++k) {
-        if (k < count) sums[k] = fma(value, vectors[k * a.n + j], sums[k]);
+        for (int k = 0; k < kMost; ++k) sums[k] += k == own ? part : 0;
+      } else {
+#pragma unroll
+        for (int k = 0; k < kMost; ++k) {
+          if (k < count) sums[k] = fma(value, vectors[k * a.n + j], sums[k]);
+        }
       }
     }
 #pragma unroll
-    for (int k = 0; k < kernels::kMostNearNull; ++k) {
-      if (k >= count) continue;
+    for (int k = 0; k < kMost; ++k) {
+      if (k >= count || (kUnits && i % count != k)) continue;
       const double own = vectors[k * a.n + i];
       energies[k] = fma(own, sums[k], energies[k]);  // of the lane's entries
       if (group.lane == 0) squares[k] = fma(own, own, squares[k]);
@@ -51,12 +62,15 @@ __global__ void __launch_bounds__(kThreads)
   __syncwarp();
   const LaneGroup<32> warp;
   const auto plus = [](double x, double y) { return x + y; };
+  double* const own = of_warps[threadIdx.x / 32];
+  if (warp.lane < kSums) own[warp.lane] = 0;
+  __syncwarp();
 #pragma unroll
-  for (int k = 0; k < kernels::kMostNearNull; ++k) {
+  for (int k = 0; k < kMost; ++k) {
     const double energy = warp.Best(energies[k], plus), square = warp.Best(squares[k], plus);
     if (warp.lane != 0) continue;
-    of_warps[threadIdx.x / 32][k] = energy;
-    of_warps[threadIdx.x / 32][kernels::kMostNearNull + k] = square;
+    own[k] = energy;
+    own[kernels::kMostNearNull + k] = square;
   }
   __syncthreads();
   if (threadIdx.x >= kSums) return;
@@ -88,8 +102,16 @@ NearVectors MakeNearVectors(Context& context, const RowMatrix& a, const Buffer<d
   CheckLaunch("VectorsKernel");
   const int blocks = std::min(8 * context.multiprocessors, Blocks(context, n, kThreads / kLanes));
   const Buffer<double> of_blocks(context, int64_t{kSums} * blocks), sums(context, kSums);
-  EnergiesKernel<<<blocks, kThreads, 0, context.stream>>>(a.pattern(), a.values.get(), count,
-                                                          made.values.get(), of_blocks.get());
+  const auto sum = [&](auto most, auto units) {
+    EnergiesKernel<most, units><<<blocks, kThreads, 0, context.stream>>>(
+        a.pattern(), a.values.get(), count, made.values.get(), of_blocks.get());
+  };
+  const auto launch = [&](auto units) {
+    if (count <= 3) return sum(std::integral_constant<int, 3>{}, units);
+    if (count <= 6) return sum(std::integral_constant<int, 6>{}, units);
+    sum(std::integral_constant<int, kernels::kMostNearNull>{}, units);
+  };
+  given.ones() ? launch(std::true_type{}) : launch(std::false_type{});
   CheckLaunch("EnergiesKernel");
   TotalsKernel<<<1, 32 * kSums, 0, context.stream>>>(blocks, of_blocks.get(), sums.get());
   CheckLaunch("TotalsKernel");

@@ -10,6 +10,7 @@
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/base/cuda/shared_memory.h"
 #include "kernels/krylov/cuda/layout_grid.h"
+#include "kernels/sparse/cuda/kept_patterns.h"
 #include "kernels/sparse/cuda/product_rows.h"
 #include "kernels/sparse/cuda/transpose.h"
 
@@ -65,8 +66,17 @@ class RowAggregates {
   int count_ = 0;
 };
 
-// Blocks of a node's row of the filtered matrix, and of P; `lacking`: 1 where a node has no entry
-// in some column of its aggregate, which a row of P0 by single unknowns would leave out.
+// Whether a node has no entry in some column of its aggregate, which a row of P0 by single unknowns
+// would leave out; each lane tells of its own.
+__device__ bool Lacks(int64_t node, int block, int count, const double* rows_of_p0) {
+  bool some = Lane() >= count;
+  for (int r = 0; !some && r < block; ++r) {
+    some = rows_of_p0[(node * block + r) * count + Lane()] != 0;
+  }
+  return !some;
+}
+
+// Blocks of a node's row of the filtered matrix, and of P; `lacking`: 1 where a node lacks one.
 __global__ void __launch_bounds__(kThreads)
     CountKernel(FilteredRef f, int block, int count, const double* __restrict__ rows_of_p0,
                 int32_t* __restrict__ staying, int32_t* __restrict__ aggregates, int32_t* lacking) {
@@ -78,19 +88,23 @@ __global__ void __launch_bounds__(kThreads)
       own += __popc(__ballot_sync(~0u, stays));
       row.Add(stays ? f.of_node[other] : -1, stays);
     });
-    if (Lane() < count) {
-      bool some = false;
-      for (int r = 0; r < block; ++r) some |= rows_of_p0[(node * block + r) * count + Lane()] != 0;
-      if (!some) *lacking = 1;
-    }
+    if (Lacks(node, block, count, rows_of_p0)) *lacking = 1;
     if (Lane() != 0) continue;
     staying[node] = own;
     aggregates[node] = row.count();
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    LackingKernel(int64_t nodes, int block, int count, const double* __restrict__ rows_of_p0,
+                  int32_t* lacking) {
+  for (int64_t node = WarpOfGrid(); node < nodes; node += WarpsOfGrid()) {
+    if (Lacks(node, block, count, rows_of_p0)) *lacking = 1;
+  }
+}
+
 // The pattern of the filtered matrix with its values rounded, the largest sum of one of its rows as
-// bits, in any order, and the pattern of P.
+// bits, in any order, and the pattern of P. Null pointers: patterns are known.
 template <int kBlock>
 __global__ void __launch_bounds__(kThreads)
     FilterKernel(FilteredRef f, const int64_t* __restrict__ ptr, int32_t* __restrict__ columns,
@@ -118,8 +132,10 @@ __global__ void __launch_bounds__(kThreads)
     int before = 0;  // blocks that stay
     f.ForBlocks(node, [&](int q, int32_t other, bool stays) {
       const uint32_t all = __ballot_sync(~0u, stays);
-      if (stays) columns[first_kept + before + __popc(all & ((1u << Lane()) - 1))] = other;
-      row.Add(stays ? f.of_node[other] : -1, stays);
+      if (stays && columns != nullptr) {
+        columns[first_kept + before + __popc(all & ((1u << Lane()) - 1))] = other;
+      }
+      if (columns_of_p != nullptr) row.Add(stays ? f.of_node[other] : -1, stays);
       const int first = q - Lane();
       const int entries = min(32, blocks - first) * kBlock;
       for (int e = Lane(); e < entries; e += 32) {
@@ -144,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
     const int32_t aggregate = Lane() < row.count() ? list[Lane()] : -1;
     int rank = 0;
     for (int k = 0; k < row.count(); ++k) rank += list[k] < aggregate ? 1 : 0;
-    if (aggregate >= 0) columns_of_p[ptr_of_p[node] + rank] = aggregate;
+    if (columns_of_p != nullptr && aggregate >= 0) columns_of_p[ptr_of_p[node] + rank] = aggregate;
     __syncwarp();
   }
   if (Lane() == 0) {
@@ -289,21 +305,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Calls launch(block), an integral constant.
-template <class Launch>
-void WithBlock(int block, const Launch& launch) {
-  switch (block) {
-    case 2:
-      return launch(std::integral_constant<int, 2>{});
-    case 3:
-      return launch(std::integral_constant<int, 3>{});
-    case 4:
-      return launch(std::integral_constant<int, 4>{});
-    default:
-      return launch(std::integral_constant<int, 6>{});
-  }
-}
-
 // The host's bound on ρ, of which the power steps' norm and the largest row sum, this but for
 // rounding, are known.
 double Bound(Context& context, const FilteredRef& f, int block, double norm, double largest) {
@@ -322,6 +323,52 @@ double Bound(Context& context, const FilteredRef& f, int block, double norm, dou
     if (rho > tuning::kTightRowSums) rho = std::min(rho, by_steps);
   }
   return std::ceil(rho * tuning::kBoundGrain) / tuning::kBoundGrain;
+}
+
+// Values of both; patterns, too, unless they are known.
+std::optional<NodeProlongation> Smoothed(Context& context, const FilteredRef& f,
+                                         NodeMatrix filtered, RowMatrix of_p,
+                                         const Tentative& tentative, int count, bool are_known) {
+  const int block = filtered.rows;
+  const int64_t n = f.a.n;
+  const Room room(filtered.nodes.longest, block);
+  if (room.bytes > kMostBytes) return std::nullopt;
+  NodeProlongation made;
+  {
+    const Buffer<float> rounded(context, filtered.nodes.nnz * block * block);
+    const Buffer<double> largest(context, 1);
+    largest.Fill(0);
+    WithBlock(block, [&](auto of) {
+      FilterKernel<of><<<Blocks(context, n, kWarps), kThreads, 0, context.stream>>>(
+          f, filtered.nodes.col_ptr.get(), are_known ? nullptr : filtered.nodes.row_idx.get(),
+          rounded.get(), reinterpret_cast<unsigned long long*>(largest.get()), of_p.col_ptr.get(),
+          are_known ? nullptr : of_p.row_idx.get());
+    });
+    CheckLaunch("FilterKernel");
+    const Buffer<double> norms = PowerNorms(context,
+                                            {{.rows = {.n = n * block},
+                                              .values = nullptr,
+                                              .nodes = &filtered,
+                                              .rounded = rounded.get()}},
+                                            tuning::kProlongationSteps);
+    double norm = 0, row_sums = 0;
+    context.Download({norms.To(&norm, 1, tuning::kProlongationSteps), largest.To(&row_sums, 1)});
+    made.rho = Bound(context, f, block, norm, row_sums);
+  }
+  made.p = WithNodes(context, std::move(of_p), block, count);
+  int together = kWarps;
+  while (together > 1 && together * room.bytes > kUsualBytes) together /= 2;
+  const int bytes = together * room.bytes;
+  WithBlock(block, [&](auto of) {
+    const auto kernel = &ValuesKernel<of>;
+    if (bytes > 48 << 10) AllowSharedMemory(context, kernel, bytes);
+    kernel<<<Blocks(context, n, together), 32 * together, bytes, context.stream>>>(
+        f, 4 / (3 * made.rho), count, tentative.rows.get(), made.p.nodes.pattern(), room,
+        made.p.whole.values.get());
+  });
+  CheckLaunch("ValuesKernel");
+  made.filtered = std::move(filtered.nodes);
+  return made;
 }
 
 }  // namespace
@@ -349,45 +396,28 @@ std::optional<NodeProlongation> SmoothNodes(Context& context, const NodeMatrix& 
     SizeRows(context, staying, filtered.nodes, found, of_p, lacking.To(&is_lacking, 1));
     if (is_lacking != 0) return std::nullopt;
   }
-  const Room room(filtered.nodes.longest, block);
-  if (of_p.longest > kMostAggregates || room.bytes > kMostBytes) return std::nullopt;
+  if (of_p.longest > kMostAggregates) return std::nullopt;
   filtered.nodes.values = {};
   of_p.values.Fill(0);
-  NodeProlongation made;
-  {
-    const Buffer<float> rounded(context, filtered.nodes.nnz * block * block);
-    const Buffer<double> largest(context, 1);
-    largest.Fill(0);
-    WithBlock(block, [&](auto of) {
-      FilterKernel<of><<<warps, kThreads, 0, context.stream>>>(
-          f, filtered.nodes.col_ptr.get(), filtered.nodes.row_idx.get(), rounded.get(),
-          reinterpret_cast<unsigned long long*>(largest.get()), of_p.col_ptr.get(),
-          of_p.row_idx.get());
-    });
-    CheckLaunch("FilterKernel");
-    const Buffer<double> norms = PowerNorms(context,
-                                            {{.rows = {.n = n * block},
-                                              .values = nullptr,
-                                              .nodes = &filtered,
-                                              .rounded = rounded.get()}},
-                                            tuning::kProlongationSteps);
-    double norm = 0, row_sums = 0;
-    context.Download({norms.To(&norm, 1, tuning::kProlongationSteps), largest.To(&row_sums, 1)});
-    made.rho = Bound(context, f, block, norm, row_sums);
-  }
-  made.p = WithNodes(context, std::move(of_p), block, count);
-  int together = kWarps;
-  while (together > 1 && together * room.bytes > kUsualBytes) together /= 2;
-  const int bytes = together * room.bytes;
-  WithBlock(block, [&](auto of) {
-    const auto kernel = &ValuesKernel<of>;
-    if (bytes > 48 << 10) AllowSharedMemory(context, kernel, bytes);
-    kernel<<<Blocks(context, n, together), 32 * together, bytes, context.stream>>>(
-        f, 4 / (3 * made.rho), count, rows_of_p0, made.p.nodes.pattern(), room,
-        made.p.whole.values.get());
-  });
-  CheckLaunch("ValuesKernel");
-  return made;
+  return Smoothed(context, f, std::move(filtered), std::move(of_p), tentative, count, false);
+}
+
+std::optional<NodeProlongation> SmoothNodesOn(Context& context, const NodeMatrix& a,
+                                              const RowMatrix& filtered, const RowMatrix& p,
+                                              const Aggregates& aggregates,
+                                              const Tentative& tentative, int count,
+                                              int32_t* other) {
+  if (tentative.rows.size() == 0) return std::nullopt;
+  const int64_t n = a.nodes.n;
+  LackingKernel<<<Blocks(context, n, kWarps), kThreads, 0, context.stream>>>(
+      n, a.rows, count, tentative.rows.get(), other);
+  CheckLaunch("LackingKernel");
+  NodeMatrix known{
+      .nodes = CopyPattern(context, filtered), .rows = a.rows, .columns = a.rows, .of = nullptr};
+  // Each node stays in its own row: nobody asks for leaders.
+  const StrongRef staying{known.nodes.col_ptr.get(), known.nodes.row_idx.get(), nullptr};
+  const FilteredRef f{a.nodes.pattern(), a.values, staying, aggregates.of_node.get()};
+  return Smoothed(context, f, std::move(known), CopyPattern(context, p), tentative, count, true);
 }
 
 }  // namespace spaid::cuda

@@ -18,6 +18,7 @@ namespace spaid::cuda {
 struct NodeProlongation {
   NodeProduct p;
   double rho = 0;
+  RowMatrix filtered;  // the pattern of the nodes of D_F⁻¹ A_F; without values
 };
 
 // Returns P of A by nodes, of which HasNodeProducts holds, and P0 of `count` vectors, of which its
@@ -28,5 +29,13 @@ struct NodeProlongation {
 std::optional<NodeProlongation> SmoothNodes(Context& context, const NodeMatrix& a,
                                             const StrongRef& graph, const Aggregates& aggregates,
                                             const Tentative& tentative, int count);
+
+// The same of other values on known patterns; *other, on the device, becomes 1 where P would have
+// another one, and the values are of no use then. Nothing as above, too. Waits for the device once.
+std::optional<NodeProlongation> SmoothNodesOn(Context& context, const NodeMatrix& a,
+                                              const RowMatrix& filtered, const RowMatrix& p,
+                                              const Aggregates& aggregates,
+                                              const Tentative& tentative, int count,
+                                              int32_t* other);
 
 }  // namespace spaid::cuda

@@ -17,18 +17,21 @@ struct Found {
 // Whether rows from i on have the columns of the first, which are those of whole nodes: the same in
 // all lanes of a warp.
 __device__ bool IsWhole(const PatternRef& a, int64_t i, int block) {
-  const int64_t begin = a.col_ptr[i], entries = a.col_ptr[i + 1] - begin;
+  const int64_t begin = a.col_ptr[i];
+  const auto entries = static_cast<int>(a.col_ptr[i + 1] - begin);
   bool whole = entries > 0 && entries % block == 0;
   for (int r = 1; r < block; ++r) whole &= a.col_ptr[i + r + 1] - a.col_ptr[i + r] == entries;
-  for (int64_t first = 0; whole && first < entries; first += 32) {
-    const int64_t e = first + Lane();
+  for (int first = 0; whole && first < entries; first += 32) {
+    const int e = first + Lane();
     bool fits = true;
     if (e < entries) {
       const int32_t column = a.row_idx[begin + e];
       // Columns ascend: those of a node follow one another.
       fits =
           column % block == e % block && (e % block == 0 || a.row_idx[begin + e - 1] == column - 1);
-      for (int r = 1; r < block; ++r) fits &= a.row_idx[begin + r * entries + e] == column;
+      for (int r = 1; r < block; ++r) {
+        fits &= a.row_idx[begin + int64_t{r} * entries + e] == column;
+      }
     }
     whole = __all_sync(~0u, fits);
   }
@@ -116,8 +119,9 @@ __device__ double AddSquare(double squares, double value, double root, double ot
   return __dadd_rn(squares, __dmul_rn(scaled, scaled));
 }
 
+template <int block>
 __global__ void __launch_bounds__(kThreads)
-    NormsOfNodesKernel(PatternRef nodes, const double* __restrict__ values, int block,
+    NormsOfNodesKernel(PatternRef nodes, const double* __restrict__ values,
                        const double* __restrict__ roots, double* __restrict__ norms) {
   for (int64_t node = WarpOfGrid(); node < nodes.n; node += WarpsOfGrid()) {
     const int64_t begin = nodes.col_ptr[node];
@@ -125,12 +129,20 @@ __global__ void __launch_bounds__(kThreads)
     const double* const own = values + begin * block * block;
     for (int q = Lane(); q < blocks; q += 32) {
       const int64_t other = nodes.row_idx[begin + q];
-      double squares = 0;
+      double value[block][block], its[block], squares = 0;
+#pragma unroll
+      for (int r = 0; r < block; ++r) {
+#pragma unroll
+        for (int c = 0; c < block; ++c) value[r][c] = own[(r * blocks + q) * block + c];
+      }
+#pragma unroll
+      for (int c = 0; c < block; ++c) its[c] = roots[other * block + c];
+#pragma unroll
       for (int r = 0; r < block; ++r) {
         const double root = roots[node * block + r];
+#pragma unroll
         for (int c = 0; c < block; ++c) {
-          squares = AddSquare(squares, own[(int64_t{r} * blocks + q) * block + c], root,
-                              roots[other * block + c]);
+          squares = AddSquare(squares, value[r][c], root, its[c]);
         }
       }
       norms[begin + q] = other == node ? 0 : sqrt(squares);
@@ -189,8 +201,10 @@ __global__ void __launch_bounds__(kThreads)
 
 Buffer<double> NodeNorms(Context& context, const NodeMatrix& a, const Buffer<double>& roots) {
   Buffer<double> norms(context, a.nodes.nnz);
-  NormsOfNodesKernel<<<Blocks(context, a.nodes.n, kWarps), kThreads, 0, context.stream>>>(
-      a.nodes.pattern(), a.values, a.rows, roots.get(), norms.get());
+  WithBlock(a.rows, [&](auto block) {
+    NormsOfNodesKernel<block><<<Blocks(context, a.nodes.n, kWarps), kThreads, 0, context.stream>>>(
+        a.nodes.pattern(), a.values, roots.get(), norms.get());
+  });
   CheckLaunch("NormsOfNodesKernel");
   return norms;
 }

@@ -85,6 +85,7 @@ class Builder {
       : context_(context), host_(host), from_(&from), other_(context, 1) {
     made_.options = from_->options;
     made_.symmetric = from_->symmetric;
+    block_ = from_->options.block_size;
     other_.Fill(0);
   }
 
@@ -112,9 +113,10 @@ class Builder {
                            : ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
     quality.reused = from_ != nullptr;
     if (!IsDiagonal(quality.smoother) && !IsFactored(quality.smoother)) return std::nullopt;
-    if (block_ > 1 || scaled->near_count > 1 || !IsDiagonal(quality.smoother)) plan_.reset();
+    if (from_ != nullptr && scaled->near_count != from_->near_count) return std::nullopt;
     if (plan_) {
       plan_->options = options;
+      plan_->near_count = scaled->near_count;
       plan_->symmetric = made_.symmetric;
       plan_->smoother = quality.smoother;
     }
@@ -206,6 +208,7 @@ class Builder {
     if (!IsFactored(kind)) Smooth(rows, kind, made_.options.chebyshev_degree, level);
     if (plan_) {
       kept.a = CopyPattern(context_, rows);
+      if (by_nodes_.back()) kept.nodes.a = CopyPattern(context_, by_nodes_.back()->nodes);
       plan_->levels.push_back(std::move(kept));
       const kernels::AmgLevelQuality& first = made_.quality.levels.front();
       if (HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
@@ -225,6 +228,14 @@ class Builder {
   std::optional<NodeMatrix> NodesOfA(const RowMatrix& rows) {
     if (!HasNodeProducts(block_)) return std::nullopt;
     std::optional<NodeMatrix> known = std::exchange(known_nodes_, std::nullopt);
+    if (from_ != nullptr && !known) {
+      const RowMatrix& nodes = from_->levels[made_.levels.size()].nodes.a;
+      return NodeMatrix{.nodes = CopyPattern(context_, nodes),
+                        .rows = block_,
+                        .columns = block_,
+                        .of = &rows,
+                        .values = rows.values.get()};
+    }
     if (!known) return ByNodes(context_, rows, block_, block_);
     known->of = &rows;
     known->values = rows.values.get();
@@ -277,6 +288,7 @@ class Builder {
   // Makes P0, unless it is there.
   void NeedTentative(SetUpPlan::Level& kept, Tentative& tentative) {
     if (tentative.p.n > 0) return;
+    if (block_ > 1 || near_count_ > 1) plan_.reset();  // plans of several unknowns go by nodes
     FinishTentative(context_, kept.aggregates, near_count_, block_, tentative);
     if (plan_) kept.tentative = CopyPattern(context_, tentative.p);
   }
@@ -289,7 +301,7 @@ class Builder {
     if (by_nodes && made_.symmetric) {
       auto smoothed =
           SmoothNodes(context_, *by_nodes, graph.ref(), kept.aggregates, tentative, near_count_);
-      if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), level);
+      if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), kept.nodes, level);
     }
     NeedTentative(kept, tentative);
     const auto smooth = [&](const RowMatrix& of, KeptProlongation& patterns) {
@@ -319,18 +331,27 @@ class Builder {
   }
 
   // The same with products by nodes.
-  bool NodeGalerkin(int64_t nnz, NodeProlongation smoothed, SetUpLevel& level) {
+  bool NodeGalerkin(int64_t nnz, NodeProlongation smoothed, SetUpPlan::KeptNodes& kept,
+                    SetUpLevel& level) {
     made_.quality.levels.back().rho = smoothed.rho;
     NodeMatrix p = NodesOf(smoothed.p, block_, near_count_);
     NodeProduct turned = Transpose(context_, p);
-    const NodeMatrix r = NodesOf(turned, near_count_, block_);
+    NodeMatrix r = NodesOf(turned, near_count_, block_);
     CheckStop();
-    auto coarse =
-        Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_.back(), p);
+    auto coarse = Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_.back(),
+                           p, &kept.ap);
     level.p = std::move(smoothed.p.whole);
     level.r = std::move(turned.whole);
     if (!coarse) return false;
-    if (coarse->nodes.n > 0) known_nodes_ = NodesOf(*coarse, near_count_, near_count_);
+    if (coarse->nodes.n > 0) {
+      if (plan_) kept.coarse = CopyPattern(context_, coarse->nodes);
+      known_nodes_ = NodesOf(*coarse, near_count_, near_count_);
+    } else {
+      plan_.reset();
+    }
+    kept.filtered = std::move(smoothed.filtered);
+    kept.p = PatternOf(std::move(p.nodes));
+    kept.r = std::move(r.nodes);
     coarse_ = std::move(coarse->whole);
     return true;
   }
@@ -340,12 +361,35 @@ class Builder {
     return coarse.has_value();
   }
 
+  // The same by nodes.
+  void MakeNodesAgain(const SetUpPlan::Level& kept, SetUpLevel& level) {
+    Tentative tentative = BeginTentative(context_, kept.aggregates, near_null_, near_count_, block_,
+                                         nullptr, &kept.members);
+    const NodeMatrix& a = *by_nodes_.back();
+    auto smoothed = SmoothNodesOn(context_, a, kept.nodes.filtered, kept.nodes.p, kept.aggregates,
+                                  tentative, near_count_, other_.get());
+    if (!smoothed) throw LeftToTheHost();
+    made_.quality.levels.back().rho = smoothed->rho;
+    const NodeMatrix p = NodesOf(smoothed->p, block_, near_count_);
+    NodeProduct turned = TransposeOn(context_, p, kept.nodes.r);
+    const NodeMatrix r = NodesOf(turned, near_count_, block_);
+    CheckStop();
+    auto coarse = GalerkinOn(context_, r, a, p, kept.nodes.ap, kept.nodes.coarse);
+    if (!coarse) throw LeftToTheHost();
+    level.p = std::move(smoothed->p.whole);
+    level.r = std::move(turned.whole);
+    coarse_near_ = std::move(tentative.coarse);
+    known_nodes_ = NodesOf(*coarse, near_count_, near_count_);
+    coarse_ = std::move(coarse->whole);
+  }
+
   // The same by what is known.
   void MakeCoarseAgain(const RowMatrix& rows, const SetUpPlan::Level& kept, SetUpLevel& level) {
     kernels::AmgLevelQuality& quality = made_.quality.levels.back();
     quality.aggregates = kept.aggregates.count;
     quality.isolated = kept.aggregates.isolated;
     quality.guarded = kept.guarded;
+    if (kept.nodes.p.n > 0) return MakeNodesAgain(kept, level);
     Tentative tentative = TentativeOn(context_, kept.aggregates, kept.members, kept.tentative,
                                       near_null_, other_.get());
     coarse_near_ = std::move(tentative.coarse);
@@ -397,14 +441,20 @@ class Builder {
     const bool has_room = left >= kEntryBytesBeside * a.nnz + kRowBytesBeside * a.n;
     Context& on = has_room ? context_.Beside() : context_;
     const auto& nodes = by_nodes_.back();
+    const KeptFactor* const known =
+        from_ != nullptr ? &from_->levels[made_.levels.size()].factor : nullptr;
+    const bool keeps = plan_.has_value();
     factors_.push_back(std::async(
         has_room ? std::launch::async : std::launch::deferred,
-        [&, &nodes = nodes, &on = on, &a = a, kind, there = Milestone(context_)]() {
+        [this, &nodes, &on, &a, kind, known, keeps, there = Milestone(context_)]() {
           const std::lock_guard one_at_a_time(beside_);
           on.Enter();
           there.Precede(on);
           const Caller caller(host_.stop, "the set-up of multigrid");
-          auto made = MakeFactor(on, a, nodes ? &*nodes : nullptr, kind, made_.options, caller);
+          const NodeMatrix* const by_nodes = nodes ? &*nodes : nullptr;
+          auto made = known != nullptr
+                          ? MakeFactorOn(on, a, by_nodes, *known, made_.options, caller)
+                          : MakeFactor(on, a, by_nodes, kind, made_.options, keeps, caller);
           on.Synchronize();
           return made;
         }));
@@ -414,13 +464,16 @@ class Builder {
   void TakeFactors() {
     for (size_t l = 0; l < made_.levels.size(); ++l) {
       SetUpLevel& level = made_.levels[l];
-      level.a = std::move(of_levels_[l]);
-      if (l >= factors_.size()) continue;
+      if (l >= factors_.size()) {
+        level.a = std::move(of_levels_[l]);
+        continue;
+      }
       CheckStop();
       Report();
       constexpr std::chrono::milliseconds kPulse(100);
       while (factors_[l].wait_for(kPulse) == std::future_status::timeout) Report();
       auto factor = factors_[l].get();
+      level.a = std::move(of_levels_[l]);  // which nobody reads any more
       if (!factor) throw LeftToTheHost();
       factor->GoTo(context_);
       level.kind = made_.quality.smoother;
@@ -429,7 +482,10 @@ class Builder {
       level.rho = factor->rho;
       level.omega = factor->omega;
       made_.quality.levels[l].nnz_smoother = level.g.nnz;
+      if (plan_) plan_->levels[l].factor = std::move(factor->kept);
     }
+    const kernels::AmgLevelQuality& first = made_.quality.levels.front();
+    if (plan_ && HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
   }
 
   // The level's unknowns are scaled so that a step of its smoother is x += r - A x.
@@ -563,8 +619,23 @@ std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<Node
 }
 
 std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
-                                    const kernels::NearNull& given, const kernels::Context& host) {
-  return Builder(context, plan, host).Build(std::move(a), given);
+                                    std::optional<NodeMatrix> nodes, const kernels::NearNull& given,
+                                    const kernels::Context& host) {
+  try {
+    return Builder(context, plan, host).Build(std::move(a), given, std::move(nodes));
+  } catch (const LeftToTheHost&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<NodeMatrix> KnownNodes(Context& context, const SetUpPlan& plan, const RowMatrix& a) {
+  if (plan.levels.empty() || plan.levels.front().nodes.a.n == 0) return std::nullopt;
+  const int block = plan.options.block_size;
+  return NodeMatrix{.nodes = CopyPattern(context, plan.levels.front().nodes.a),
+                    .rows = block,
+                    .columns = block,
+                    .of = &a,
+                    .values = a.values.get()};
 }
 
 int64_t HeldBytes(const SetUpPlan& plan) {
@@ -573,7 +644,13 @@ int64_t HeldBytes(const SetUpPlan& plan) {
     bytes += HeldBytes(level.a) + HeldBytes(level.aggregates.of_node) +
              HeldBytes(level.members.begin) + HeldBytes(level.members.node) +
              HeldBytes(level.tentative) + HeldBytes(level.mirror) + HeldBytes(level.r) +
-             HeldBytes(level.product.ap) + HeldBytes(level.product.coarse);
+             HeldBytes(level.product.ap) + HeldBytes(level.product.coarse) +
+             HeldBytes(level.factor.pattern) + HeldBytes(level.factor.transposed);
+    const SetUpPlan::KeptNodes& nodes = level.nodes;
+    for (const RowMatrix* of :
+         {&nodes.a, &nodes.filtered, &nodes.p, &nodes.ap, &nodes.coarse, &nodes.r}) {
+      bytes += HeldBytes(*of);
+    }
     for (const KeptProlongation* of : {&level.right, &level.left}) {
       bytes += HeldBytes(of->filtered) + HeldBytes(of->p);
     }

@@ -58,11 +58,14 @@ std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<Node
                                const kernels::AmgOptions& options, const kernels::Context& host);
 
 // The same of other values on the pattern of A (SetUpPlan::of_a), as symmetric as those of before,
-// on the aggregates of `plan`, of nodes of one unknown, one vector and a smoother by a diagonal:
-// with the bits of the host's RebuildAmg. Nothing, too, where the near-null vector has zeros
-// elsewhere, so that P0 has another pattern.
+// on the aggregates of `plan`: with the bits of the host's RebuildAmg, but for G. `nodes`:
+// KnownNodes of it. Nothing, too, where there are other near-null vectors in number, or their zeros
+// are elsewhere, so that P0 has another pattern.
 std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
-                                    const kernels::NearNull& given, const kernels::Context& host);
+                                    std::optional<NodeMatrix> nodes, const kernels::NearNull& given,
+                                    const kernels::Context& host);
+// Returns the plan's A by nodes, where it goes by them.
+std::optional<NodeMatrix> KnownNodes(Context& context, const SetUpPlan& plan, const RowMatrix& a);
 
 // Writes left A right, rounded to Value, to `to` (null: nowhere); whether all of that is finite, to
 // *bad, which becomes 1 where it is not. A factor without elements is ones; `over`: it divides.

@@ -175,11 +175,16 @@ Tentative MakeTentative(Context& context, const Aggregates& aggregates,
 }
 
 Tentative BeginTentative(Context& context, const Aggregates& aggregates,
-                         const Buffer<double>& near_null, int count, int block, Members* kept) {
+                         const Buffer<double>& near_null, int count, int block, Members* kept,
+                         const Members* known) {
   Tentative made;
   if (near_null.size() == 0) return made;
-  Members found = FindMembers(context, aggregates);
-  made.rows = Orthonormal(context, aggregates, found, near_null, count, block, &made.coarse);
+  Members found;
+  if (known == nullptr || known->node.size() == 0) {
+    found = FindMembers(context, aggregates);
+    known = &found;
+  }
+  made.rows = Orthonormal(context, aggregates, *known, near_null, count, block, &made.coarse);
   if (kept != nullptr) *kept = std::move(found);
   return made;
 }
@@ -202,13 +207,8 @@ void FinishTentative(Context& context, const Aggregates& aggregates, int count, 
 Tentative TentativeOn(Context& context, const Aggregates& aggregates, const Members& known,
                       const RowMatrix& pattern, const Buffer<double>& near_null, int32_t* other) {
   const int64_t n = aggregates.of_node.size();
-  Tentative made;
-  if (near_null.size() > 0) {
-    Members found;
-    if (known.node.size() == 0) found = FindMembers(context, aggregates);
-    made.rows = Orthonormal(context, aggregates, known.node.size() > 0 ? known : found, near_null,
-                            /*count=*/1, /*block=*/1, &made.coarse);
-  }
+  Tentative made =
+      BeginTentative(context, aggregates, near_null, /*count=*/1, /*block=*/1, nullptr, &known);
   made.p = OnPattern(context, pattern);
   FillOnKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
       n, ValuesRef{aggregates.of_node.get(), made.rows.get(), 1, 1}, made.p.col_ptr.get(),

@@ -27,9 +27,11 @@ struct Members {
 Tentative MakeTentative(Context& context, const Aggregates& aggregates,
                         const Buffer<double>& near_null, int count = 1, int block = 1,
                         Members* kept = nullptr);
-// The same in two steps: all but P0 itself, which does not wait, and then that.
+// The same in two steps: all but P0 itself, which does not wait, and then that. `known`: what was
+// kept before, or null.
 Tentative BeginTentative(Context& context, const Aggregates& aggregates,
-                         const Buffer<double>& near_null, int count, int block, Members* kept);
+                         const Buffer<double>& near_null, int count, int block, Members* kept,
+                         const Members* known = nullptr);
 void FinishTentative(Context& context, const Aggregates& aggregates, int count, int block,
                      Tentative& made);
 

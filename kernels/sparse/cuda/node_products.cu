@@ -5,6 +5,7 @@
 
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/base/cuda/shared_memory.h"
+#include "kernels/sparse/cuda/kept_patterns.h"
 #include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/product_rows.h"
 
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t node = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; node < count;
        node += int64_t{gridDim.x} * kThreads / 32) {
     const int64_t begin = a.col_ptr[node * rows];
-    const int64_t entries = a.col_ptr[node * rows + 1] - begin;
+    const auto entries = static_cast<int>(a.col_ptr[node * rows + 1] - begin);
     bool whole = entries % columns == 0;
     for (int r = 1; r < rows; ++r) {
       whole &= a.col_ptr[node * rows + r + 1] - a.col_ptr[node * rows + r] == entries;
@@ -45,11 +46,13 @@ __global__ void __launch_bounds__(kThreads)
       continue;
     }
     bool fits = true;
-    for (int64_t e = lane; e < entries; e += 32) {
+    for (int e = lane; e < entries; e += 32) {
       const int32_t column = a.row_idx[begin + e];
-      const auto within = static_cast<int>(e % columns);
+      const int within = e % columns;
       fits &= within == 0 ? column % columns == 0 : column == a.row_idx[begin + e - 1] + 1;
-      for (int r = 1; r < rows; ++r) fits &= a.row_idx[begin + r * entries + e] == column;
+      for (int r = 1; r < rows; ++r) {
+        fits &= a.row_idx[begin + int64_t{r} * entries + e] == column;
+      }
       if (within == 0) nodes[to + e / columns] = column / columns;
     }
     if (!fits) *broken = 1;
@@ -66,14 +69,13 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t node = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; node < nodes.n;
        node += int64_t{gridDim.x} * kThreads / 32) {
-    const int64_t first = nodes.col_ptr[node], blocks = nodes.col_ptr[node + 1] - first;
-    const int64_t begin = first * rows * columns, entries = blocks * columns;
-    if (lane < rows) ptr[node * rows + lane] = begin + lane * entries;
-    if (lane == 0 && node + 1 == nodes.n) ptr[nodes.n * rows] = begin + rows * entries;
-    for (int64_t e = lane; e < entries; e += 32) {
-      const auto column =
-          nodes.row_idx[first + e / columns] * columns + static_cast<int32_t>(e % columns);
-      for (int r = 0; r < rows; ++r) to[begin + r * entries + e] = column;
+    const int64_t first = nodes.col_ptr[node], begin = first * rows * columns;
+    const int entries = static_cast<int>(nodes.col_ptr[node + 1] - first) * columns;
+    if (lane < rows) ptr[node * rows + lane] = begin + int64_t{lane} * entries;
+    if (lane == 0 && node + 1 == nodes.n) ptr[nodes.n * rows] = begin + int64_t{rows} * entries;
+    for (int e = lane; e < entries; e += 32) {
+      const int32_t column = nodes.row_idx[first + e / columns] * columns + e % columns;
+      for (int r = 0; r < rows; ++r) to[begin + int64_t{r} * entries + e] = column;
     }
   }
 }
@@ -102,14 +104,16 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t node = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; node < turned.n;
        node += int64_t{gridDim.x} * kThreads / 32) {
     const int64_t first = turned.col_ptr[node];
-    const int64_t length = (turned.col_ptr[node + 1] - first) * rows;  // of its rows
-    for (int64_t e = lane; e < length; e += 32) {
+    const int length = static_cast<int>(turned.col_ptr[node + 1] - first) * rows;  // of its rows
+    double* const own = to + first * rows * columns;
+    for (int e = lane; e < length; e += 32) {
       const int64_t at = first + e / rows, i = turned.row_idx[at];
       const auto number = static_cast<int64_t>(numbers[at]);
       const int64_t begin = a.col_ptr[i], of_a = (a.col_ptr[i + 1] - begin) * columns;
       const double* const from =
           values + begin * rows * columns + e % rows * of_a + (number - begin) * columns;
-      for (int c = 0; c < columns; ++c) to[first * rows * columns + c * length + e] = from[c];
+#pragma unroll 6
+      for (int c = 0; c < columns; ++c) own[int64_t{c} * length + e] = from[c];
     }
   }
 }
@@ -273,16 +277,8 @@ void LaunchWithLanes(Context& context, const NodeMatrix& a, const NodeMatrix& b,
 
 void FillValues(Context& context, const NodeMatrix& a, const NodeMatrix& b, const RowMatrix& nodes,
                 const Room& of, double* values) {
-  switch (a.columns) {
-    case 2:
-      return LaunchWithLanes<2>(context, a, b, nodes, of, values);
-    case 3:
-      return LaunchWithLanes<3>(context, a, b, nodes, of, values);
-    case 4:
-      return LaunchWithLanes<4>(context, a, b, nodes, of, values);
-    default:
-      LaunchWithLanes<6>(context, a, b, nodes, of, values);
-  }
+  WithBlock(a.columns,
+            [&](auto inner) { LaunchWithLanes<inner>(context, a, b, nodes, of, values); });
 }
 
 }  // namespace
@@ -348,16 +344,38 @@ std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
   return made;
 }
 
+std::optional<NodeProduct> MultiplyNodesOn(Context& context, const NodeMatrix& a,
+                                           const NodeMatrix& b, const RowMatrix& nodes) {
+  const Room room(std::max<int64_t>(1, nodes.longest), a.rows, a.columns, b.columns);
+  if (room.bytes > kMostBytes) return std::nullopt;
+  NodeProduct made = WithNodes(context, CopyPattern(context, nodes), a.rows, b.columns);
+  if (made.whole.nnz > 0) FillValues(context, a, b, made.nodes, room, made.whole.values.get());
+  return made;
+}
+
+namespace {
+
+void Turn(Context& context, const NodeMatrix& a, const RowMatrix& turned, double* values) {
+  TurnKernel<<<Blocks(context, turned.n, kThreads / 32), kThreads, 0, context.stream>>>(
+      turned.pattern(), turned.values.get(), a.nodes.pattern(), a.values, a.rows, a.columns,
+      values);
+  CheckLaunch("TurnKernel");
+}
+
+}  // namespace
+
+NodeProduct TransposeOn(Context& context, const NodeMatrix& a, const RowMatrix& turned) {
+  NodeProduct made = WithNodes(context, CopyPattern(context, turned), a.columns, a.rows);
+  Turn(context, a, turned, made.whole.values.get());
+  return made;
+}
+
 NodeProduct Transpose(Context& context, NodeMatrix& a) {
-  const auto blocks = [&](int64_t work, int64_t a_block) { return Blocks(context, work, a_block); };
-  NumberKernel<<<blocks(a.nodes.nnz, kThreads), kThreads, 0, context.stream>>>(
+  NumberKernel<<<Blocks(context, a.nodes.nnz, kThreads), kThreads, 0, context.stream>>>(
       a.nodes.nnz, a.nodes.values.get());
   CheckLaunch("NumberKernel");
   NodeProduct made = WithNodes(context, Transpose(context, a.nodes), a.columns, a.rows);
-  TurnKernel<<<blocks(made.nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
-      made.nodes.pattern(), made.nodes.values.get(), a.nodes.pattern(), a.values, a.rows, a.columns,
-      made.whole.values.get());
-  CheckLaunch("TurnKernel");
+  Turn(context, a, made.nodes, made.whole.values.get());
   return made;
 }
 
