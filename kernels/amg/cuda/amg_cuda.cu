@@ -18,6 +18,13 @@ namespace spaid::kernels {
 
 namespace {
 
+// Whether A is symmetric but for rounding; `exactly`: true where it is known to be so exactly.
+bool IsSymmetric(cuda::Context& on, const cuda::RowMatrix& a,
+                 const std::optional<cuda::NodeMatrix>& nodes, bool* exactly) {
+  if (nodes) return cuda::IsNumericallySymmetric(on, *nodes, exactly);
+  return cuda::IsNumericallySymmetric(on, a.pattern(), a.values.get());
+}
+
 // Calls make(on, begin), which brings A, calls begin(), and makes the levels. The plan of the
 // result is null where they went by one.
 template <class Make>
@@ -81,11 +88,12 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
     const int block = resolved.block_size;
     std::optional<cuda::NodeMatrix> nodes;
     if (cuda::HasNodeProducts(block)) nodes = cuda::ByNodes(on, there, block, block);
-    const bool symmetric =
-        nodes ? cuda::IsNumericallySymmetric(on, *nodes)
-              : cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
-    return cuda::SetUp(on, std::move(there), std::move(nodes), symmetric, *given, resolved,
-                       context);
+    bool exactly = false;
+    const bool symmetric = IsSymmetric(on, there, nodes, &exactly);
+    auto made =
+        cuda::SetUp(on, std::move(there), std::move(nodes), symmetric, *given, resolved, context);
+    if (made) made->exactly_symmetric = exactly;
+    return made;
   });
 }
 
@@ -112,12 +120,14 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
                    cuda::UploadValues(on, a.values.data(), there, context.ahead);
                    begin();
                    auto nodes = cuda::KnownNodes(on, known.plan(), there);
-                   const bool symmetric = nodes ? cuda::IsNumericallySymmetric(on, *nodes)
-                                                : cuda::IsNumericallySymmetric(on, there.pattern(),
-                                                                               there.values.get());
-                   if (symmetric != known.plan().symmetric) return std::nullopt;
-                   return cuda::SetUpAgain(on, known.plan(), std::move(there), std::move(nodes),
-                                           *given, context);
+                   bool exactly = false;
+                   if (IsSymmetric(on, there, nodes, &exactly) != known.plan().symmetric) {
+                     return std::nullopt;
+                   }
+                   auto made = cuda::SetUpAgain(on, known.plan(), std::move(there),
+                                                std::move(nodes), *given, context);
+                   if (made) made->exactly_symmetric = exactly;
+                   return made;
                  });
   if (built.ok() && *built) (*built)->there = plan;
   return built;

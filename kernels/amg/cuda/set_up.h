@@ -42,6 +42,8 @@ struct Hierarchy {
   Buffer<double> scale;   // UnitScaled
   double sign = 1, beta = 0;
   bool symmetric = false;
+  // A is, as it comes, and so is it scaled; false: nobody knows.
+  bool exactly_symmetric = false;
   kernels::AmgOptions options;  // with what they were resolved to
   kernels::AmgQuality quality;
   std::optional<SetUpPlan> plan;  // that it has made; nothing: it went by one, or keeps none

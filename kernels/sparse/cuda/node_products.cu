@@ -118,6 +118,96 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// Products of patterns with few columns: a row of C is marked bit by bit in shared memory, by
+// kGroup threads, each of which takes the rows of B of some entries of A's row.
+constexpr int64_t kMostMarked = 1 << 15;
+
+template <int kGroup>
+__device__ void SyncGroup() {
+  if constexpr (kGroup == 32) {
+    __syncwarp();
+  } else {
+    __syncthreads();
+  }
+}
+
+// `columns` null: counts entries alone.
+template <int kGroup>
+__global__ void __launch_bounds__(kThreads)
+    MarkedKernel(PatternRef a, PatternRef b, int words, int32_t* __restrict__ entries,
+                 const int64_t* __restrict__ ptr, int32_t* __restrict__ columns) {
+  extern __shared__ uint32_t marks[];
+  constexpr int kGroups = kThreads / kGroup;
+  const int group = static_cast<int>(threadIdx.x) / kGroup;
+  const int own = static_cast<int>(threadIdx.x) % kGroup, lane = own % 32;
+  uint32_t* const row = marks + group * words;
+  for (int64_t i = int64_t{blockIdx.x} * kGroups + group; i < a.n;
+       i += int64_t{gridDim.x} * kGroups) {
+    for (int w = own; w < words; w += kGroup) row[w] = 0;
+    SyncGroup<kGroup>();
+    for (int64_t p = a.col_ptr[i] + own; p < a.col_ptr[i + 1]; p += kGroup) {
+      const int32_t k = a.row_idx[p];
+      const int64_t end = b.col_ptr[k + 1];
+#pragma unroll 4
+      for (int64_t q = b.col_ptr[k]; q < end; ++q) {
+        const int32_t j = b.row_idx[q];
+        atomicOr(row + j / 32, 1u << j % 32);
+      }
+    }
+    SyncGroup<kGroup>();
+    if (own < 32) {
+      int32_t count = 0;
+      for (int first = 0; first < words; first += 32) {
+        uint32_t word = first + lane < words ? row[first + lane] : 0;
+        int before = __popc(word);
+        for (int step = 1; step < 32; step *= 2) {
+          const int other = __shfl_up_sync(~0u, before, step);
+          if (lane >= step) before += other;
+        }
+        const int all = __shfl_sync(~0u, before, 31);
+        if (columns != nullptr) {
+          int32_t* to = columns + ptr[i] + count + before - __popc(word);
+          for (; word != 0; word &= word - 1) {
+            *to++ = (first + lane) * 32 + __ffs(static_cast<int>(word)) - 1;
+          }
+        }
+        count += all;
+      }
+      if (columns == nullptr && lane == 0) entries[i] = count;
+    }
+    SyncGroup<kGroup>();
+  }
+}
+
+// The pattern of A B; nothing where it has more than so many entries.
+std::optional<RowMatrix> MarkedProduct(Context& context, int64_t most_entries, const RowMatrix& a,
+                                       const RowMatrix& b) {
+  RowMatrix c;
+  c.n = a.n;
+  c.columns = b.columns;
+  const Buffer<int32_t> entries(context, a.n);
+  const auto words = static_cast<int>((b.columns + 31) / 32);
+  const auto mark = [&](auto group, const int64_t* ptr, int32_t* columns) {
+    constexpr int kGroups = kThreads / group;
+    MarkedKernel<group>
+        <<<Blocks(context, a.n, kGroups), kThreads, 4 * kGroups * words, context.stream>>>(
+            a.pattern(), b.pattern(), words, entries.get(), ptr, columns);
+    CheckLaunch("MarkedKernel");
+  };
+  const auto launch = [&](const int64_t* ptr, int32_t* columns) {
+    if (a.nnz > 64 * a.n) return mark(std::integral_constant<int, kThreads>{}, ptr, columns);
+    mark(std::integral_constant<int, 32>{}, ptr, columns);
+  };
+  launch(nullptr, nullptr);
+  PointRows(context, entries, c);
+  if (c.nnz > most_entries) return std::nullopt;
+  c.row_idx = Buffer<int32_t>(context, c.nnz);
+  c.values = Buffer<double>(context, c.nnz);
+  c.values.Fill(0);
+  launch(c.col_ptr.get(), c.row_idx.get());
+  return c;
+}
+
 struct Factor {
   PatternRef nodes;
   const double* values;
@@ -330,7 +420,9 @@ NodeProduct WithNodes(Context& context, RowMatrix nodes, int rows, int columns) 
 std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
                                          const NodeMatrix& a, const NodeMatrix& b, RowOrder order) {
   const int block = a.rows * b.columns;
-  auto nodes = MultiplyUpTo(context, most_entries / block, a.nodes, b.nodes, order);
+  auto nodes = b.nodes.columns <= kMostMarked
+                   ? MarkedProduct(context, most_entries / block, a.nodes, b.nodes)
+                   : MultiplyUpTo(context, most_entries / block, a.nodes, b.nodes, order);
   if (!nodes) return std::nullopt;
   const Room room(std::max<int64_t>(1, nodes->longest), a.rows, a.columns, b.columns);
   if (room.bytes > kMostBytes && (a.of == nullptr || b.of == nullptr)) return std::nullopt;

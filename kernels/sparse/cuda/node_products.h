@@ -5,7 +5,8 @@
 //   if (a_nodes && p_nodes) {
 //     std::optional<NodeProduct> ap = MultiplyNodes(context, most, *a_nodes, *p_nodes);
 //
-// Patterns are found by products of the nodes' patterns. For values a few lanes have a node of C,
+// Patterns are those of products of the nodes' patterns, which are marked in shared memory where
+// they have few columns. For values a few lanes have a node of C,
 // with its sums in shared memory: they take one node of A's after another, each lane columns of
 // B's, and all rows of A's node at once.
 #pragma once

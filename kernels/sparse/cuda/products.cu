@@ -380,8 +380,12 @@ class Product {
 
 }  // namespace
 
-void SizeRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
+void PointRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
   Look(context, entries, to);
+}
+
+void SizeRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
+  PointRows(context, entries, to);
   MakeRoom(context, to);
 }
 

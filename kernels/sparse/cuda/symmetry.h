@@ -12,6 +12,7 @@ bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* val
 // The same but for rounding, as CompareMirrors (kernels/sparse/symmetry.h) tells it on the host.
 bool IsNumericallySymmetric(Context& context, const PatternRef& a, const double* values);
 // The same of a square A by nodes, whose own matrix is there: entries are looked for once a block.
-bool IsNumericallySymmetric(Context& context, const NodeMatrix& a);
+// *exactly receives IsExactlySymmetric's answer.
+bool IsNumericallySymmetric(Context& context, const NodeMatrix& a, bool* exactly);
 
 }  // namespace spaid::cuda

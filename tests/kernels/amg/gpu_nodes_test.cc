@@ -17,6 +17,7 @@
 #include "kernels/amg/cuda/nodes.h"
 #include "kernels/amg/set_up_rules.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
+#include "kernels/sparse/cuda/symmetry.h"
 #include "tests/kernels/amg/gpu_set_up.h"
 #include "tests/kernels/sparse/matrices.h"
 
@@ -210,6 +211,37 @@ TEST(GpuNodes, GraphsAndAggregatesAreTheHosts) {
     expect(From(gallery::ConvectionDiffusion3d(16, 20)), false, block, 0.1);
     expect(From(gallery::GraphLaplacian(4000)), true, block, 0.05);
     expect(From(gallery::RandomIrregular(4000)), false, block, 0.05);
+  }
+}
+
+TEST(GpuNodes, SymmetryIsThatOfSingleUnknowns) {
+  const CscMatrix elastic = Elastic(6);
+  std::vector<CscMatrix> all = {elastic, SpringsOfGrid(5).a, From(gallery::RandomIrregular(600))};
+  const auto changed = [&](size_t at, double factor, double more) {
+    all.push_back(elastic);
+    all.back().values[at] = all.back().values[at] * factor + more;
+  };
+  for (const size_t at : {size_t{1}, elastic.values.size() / 2 + 7, elastic.values.size() - 2}) {
+    changed(at, 1, 0.5);
+    changed(at, 1 + 1e-13, 1e-16);
+    changed(at, 0, 0);
+  }
+  // A block without a mirror.
+  all.push_back(oracle::FromRows({{2, 1, 1, 1}, {1, 2, 1, 1}, {0, 0, 2, 1}, {0, 0, 1, 2}}));
+  for (const CscMatrix& a : all) {
+    SCOPED_TRACE(a.n_cols);
+    const int block = a.n_cols == 4 ? 2 : 3;
+    const auto lock = TheDevice()->Lock();
+    const Status status = cuda::Guard(*TheDevice(), [&](cuda::Context& on) {
+      const cuda::RowMatrix there = cuda::UploadRows(on, a, a.values.data());
+      const auto nodes = cuda::ByNodes(on, there, block, block);
+      if (!nodes) return;
+      bool exactly = false;
+      EXPECT_EQ(cuda::IsNumericallySymmetric(on, *nodes, &exactly),
+                cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get()));
+      EXPECT_EQ(exactly, cuda::IsExactlySymmetric(on, there.pattern(), there.values.get()));
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
   }
 }
 
