@@ -9,6 +9,7 @@
 #include "kernels/amg/cuda/cycle.h"
 #include "kernels/amg/cuda/hierarchy.h"
 #include "kernels/amg/cuda/nodes.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
@@ -74,7 +75,7 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
   AmgOptions resolved = options;
   if (resolved.block_size == 0) resolved.block_size = near_null.dimension;
   const auto given = GuardMemory("the near-null space", [&] {
-    return GivenNearNull(a.n_cols, near_null, resolved.block_size);
+    return VectorsToMake(a.n_cols, near_null, resolved.block_size);
   });
   if (!given.ok()) return given.status();
   return SetUpThere(device, a, context.threads, timings, [&](cuda::Context& on, const auto& begin) {
@@ -111,7 +112,7 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
     return std::optional<AmgResult>();
   }
   const auto given =
-      GuardMemory("the near-null space", [&] { return GivenNearNull(a.n_cols, near_null, block); });
+      GuardMemory("the near-null space", [&] { return VectorsToMake(a.n_cols, near_null, block); });
   if (!given.ok()) return given.status();
   auto built =
       SetUpThere(device, a, context.threads, timings,

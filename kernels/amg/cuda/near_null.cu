@@ -24,6 +24,24 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The motions of a body, by columns: the host's RigidBodyModes.
+__global__ void __launch_bounds__(kThreads)
+    MotionsKernel(int64_t nodes, int dimension, const double* __restrict__ centred,
+                  double* __restrict__ vectors) {
+  const int64_t n = nodes * dimension;
+  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
+    const int64_t node = i / dimension;
+    const int own = static_cast<int>(i % dimension);
+    const double x = centred[node], y = centred[nodes + node];
+    for (int k = 0; k < dimension; ++k) vectors[k * n + i] = k == own ? 1 : 0;
+    vectors[dimension * n + i] = own == 0 ? -y : own == 1 ? x : 0;
+    if (dimension == 2) continue;
+    const double z = centred[2 * nodes + node];
+    vectors[4 * n + i] = own == 1 ? -z : own == 2 ? y : 0;
+    vectors[5 * n + i] = own == 2 ? -x : own == 0 ? z : 0;
+  }
+}
+
 // The sums of c_i (A c)_i and of c_i² of each vector, kMost of them at the most, over the rows of
 // each block. kUnits: each unknown of a node has its own vector.
 template <int kMost, bool kUnits>
@@ -92,11 +110,20 @@ __global__ void __launch_bounds__(32 * kSums)
 }  // namespace
 
 NearVectors MakeNearVectors(Context& context, const RowMatrix& a, const Buffer<double>& scale,
-                            const kernels::NearNull& given, int count) {
+                            const kernels::GivenVectors& given, int count) {
   const int64_t n = a.n;
   NearVectors made;
   made.values = Buffer<double>(context, n * count);
-  if (!given.ones()) made.values.CopyIn(given.values.data(), n * count);
+  const Buffer<double> centred(context, static_cast<int64_t>(given.centred.size()));
+  if (centred.size() > 0) {
+    const int dimension = count == 3 ? 2 : 3;
+    centred.CopyIn(given.centred.data(), centred.size());
+    MotionsKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
+        n / dimension, dimension, centred.get(), made.values.get());
+    CheckLaunch("MotionsKernel");
+  } else if (!given.ones()) {
+    made.values.CopyIn(given.values.data(), n * count);
+  }
   VectorsKernel<<<Blocks(context, n * count, kThreads), kThreads, 0, context.stream>>>(
       n, count, given.ones(), scale.get(), made.values.get());
   CheckLaunch("VectorsKernel");

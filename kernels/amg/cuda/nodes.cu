@@ -10,9 +10,18 @@ using layout::WarpOfGrid, layout::WarpsOfGrid;
 
 constexpr int kSizes = 4;  // that a node may be found to have
 
+__host__ __device__ constexpr int SizeTried(int k) { return k == 0 ? 6 : 5 - k; }  // 6, 4, 3, 2
+
 struct Found {
   unsigned long long broken[kSizes], coupled[kSizes];
 };
+
+// Whether the nodes of n unknowns have the k-th size.
+__host__ __device__ bool IsAnswer(const Found& found, int k, int64_t n) {
+  const int64_t nodes = n / SizeTried(k);
+  return nodes > 0 && n % SizeTried(k) == 0 &&
+         10 * static_cast<int64_t>(found.broken[k]) <= nodes && found.coupled[k] > 0;
+}
 
 // Whether rows from i on have the columns of the first, which are those of whole nodes: the same in
 // all lanes of a warp.
@@ -38,8 +47,12 @@ __device__ bool IsWhole(const PatternRef& a, int64_t i, int block) {
   return whole;
 }
 
+// Of the k-th size; nobody looks where a size before it, or larger, is the answer.
 __global__ void __launch_bounds__(kThreads)
     WholeKernel(PatternRef a, int block, int k, Found* found) {
+  for (int other = 0; other < k; ++other) {
+    if (IsAnswer(*found, other, a.n)) return;
+  }
   unsigned long long broken = 0, coupled = 0;
   for (int64_t node = WarpOfGrid(); node < a.n / block; node += WarpsOfGrid()) {
     const int64_t i = node * block;
@@ -210,24 +223,19 @@ Buffer<double> NodeNorms(Context& context, const NodeMatrix& a, const Buffer<dou
 }
 
 int DetectBlockSize(Context& context, const PatternRef& a) {
-  constexpr int kTried[kSizes] = {6, 4, 3, 2};
   const Buffer<Found> there(context, 1);
   there.Fill(0);
   for (int k = 0; k < kSizes; ++k) {
-    const int64_t nodes = a.n / kTried[k];
-    if (nodes == 0 || a.n % kTried[k] != 0) continue;
-    WholeKernel<<<Blocks(context, nodes, kWarps), kThreads, 0, context.stream>>>(a, kTried[k], k,
+    const int64_t nodes = a.n / SizeTried(k);
+    if (nodes == 0 || a.n % SizeTried(k) != 0) continue;
+    WholeKernel<<<Blocks(context, nodes, kWarps), kThreads, 0, context.stream>>>(a, SizeTried(k), k,
                                                                                  there.get());
     CheckLaunch("WholeKernel");
   }
   Found found{};
   context.Download({there.To(&found, 1)});
   for (int k = 0; k < kSizes; ++k) {
-    const int64_t nodes = a.n / kTried[k];
-    if (nodes == 0 || a.n % kTried[k] != 0) continue;
-    if (10 * static_cast<int64_t>(found.broken[k]) <= nodes && found.coupled[k] > 0) {
-      return kTried[k];
-    }
+    if (IsAnswer(found, k, a.n)) return SizeTried(k);
   }
   return 1;
 }

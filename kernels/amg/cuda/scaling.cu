@@ -136,7 +136,7 @@ double Sum(std::span<const double> of) {
 }  // namespace
 
 std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, bool symmetric,
-                                              const kernels::NearNull& given, int block) {
+                                              const kernels::GivenVectors& given, int block) {
   const int64_t n = a.n;
   const int rows_grid = Blocks(context, n, kThreads);
   UnitScaled made;

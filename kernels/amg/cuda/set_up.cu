@@ -90,7 +90,7 @@ class Builder {
   }
 
   // `nodes`: A by nodes, where that is known.
-  std::optional<Hierarchy> Build(RowMatrix a, const kernels::NearNull& given,
+  std::optional<Hierarchy> Build(RowMatrix a, const kernels::GivenVectors& given,
                                  std::optional<NodeMatrix> nodes = std::nullopt) {
     if (made_.symmetric) known_nodes_ = std::move(nodes);
     if (a.nnz > std::numeric_limits<int32_t>::max()) plan_.reset();  // of Transposition
@@ -608,7 +608,7 @@ template void LayOut<double>(const Context&, const RowMatrix&, const Factor&, co
                              double*, int32_t*);
 
 std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<NodeMatrix> nodes,
-                               bool symmetric, const kernels::NearNull& given,
+                               bool symmetric, const kernels::GivenVectors& given,
                                const AmgOptions& options, const kernels::Context& host) {
   if (a.n == 0) return std::nullopt;
   try {
@@ -619,7 +619,8 @@ std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<Node
 }
 
 std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
-                                    std::optional<NodeMatrix> nodes, const kernels::NearNull& given,
+                                    std::optional<NodeMatrix> nodes,
+                                    const kernels::GivenVectors& given,
                                     const kernels::Context& host) {
   try {
     return Builder(context, plan, host).Build(std::move(a), given, std::move(nodes));

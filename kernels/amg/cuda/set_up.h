@@ -13,6 +13,7 @@
 #include "kernels/amg/amg.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/amg/cuda/set_up_plan.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/node_products.h"
@@ -50,13 +51,13 @@ struct Hierarchy {
 };
 
 // Sets up a hierarchy of A, by columns on the device with values; `nodes`: the same by nodes of
-// options.block_size unknowns, where these are whole. `given`: GivenNearNull's; options.block_size
+// options.block_size unknowns, where these are whole. `given`: VectorsToMake's; options.block_size
 // divides n, and is not 0. Nothing where that is the host's: where A has no
 // diagonal for it, which the host says, or wants another smoother, or the device cannot make G.
 // Throws Failure, and Refusal of the host's errors and where `host` stops it. Waits for the device
 // some times a level.
 std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<NodeMatrix> nodes,
-                               bool symmetric, const kernels::NearNull& given,
+                               bool symmetric, const kernels::GivenVectors& given,
                                const kernels::AmgOptions& options, const kernels::Context& host);
 
 // The same of other values on the pattern of A (SetUpPlan::of_a), as symmetric as those of before,
@@ -64,7 +65,8 @@ std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<Node
 // KnownNodes of it. Nothing, too, where there are other near-null vectors in number, or their zeros
 // are elsewhere, so that P0 has another pattern.
 std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
-                                    std::optional<NodeMatrix> nodes, const kernels::NearNull& given,
+                                    std::optional<NodeMatrix> nodes,
+                                    const kernels::GivenVectors& given,
                                     const kernels::Context& host);
 // Returns the plan's A by nodes, where it goes by them.
 std::optional<NodeMatrix> KnownNodes(Context& context, const SetUpPlan& plan, const RowMatrix& a);
