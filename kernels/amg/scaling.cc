@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/reasons.h"
 #include "kernels/sparse/make_rows.h"
 
@@ -161,7 +162,10 @@ Status CheckNearNull(int64_t n, const NearNullInput& input) {
 }
 
 // Translations and rotations; n = nodes * dimension.
-Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block) {
+constexpr int MotionsOf(int dimension) { return dimension == 2 ? 3 : 6; }
+
+// Coordinates by columns, centred, over the largest distance.
+Result<Array<double>> Centred(int64_t n, const NearNullInput& input, int block) {
   const int d = input.dimension;
   if ((d != 2 && d != 3) || d != block) {
     return BadCoordinates(
@@ -178,7 +182,7 @@ Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block
     return BadCoordinates("element " + std::to_string(at) + " of the coordinates is not finite",
                           at);
   }
-  std::vector<double> x(input.coordinates.begin(), input.coordinates.end());
+  Array<double> x(input.coordinates.begin(), input.coordinates.end());
   double farthest = 0;
   for (int k = 0; k < d; ++k) {
     double mean = 0;
@@ -192,7 +196,16 @@ Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block
   if (farthest > 0) {
     for (double& value : x) value /= farthest;
   }
-  NearNull modes{.n = n, .count = d == 2 ? 3 : 6, .values = {}};
+  return x;
+}
+
+Result<NearNull> RigidBodyModes(int64_t n, const NearNullInput& input, int block) {
+  auto centred = Centred(n, input, block);
+  if (!centred.ok()) return centred.status();
+  const Array<double>& x = *centred;
+  const int d = input.dimension;
+  const int64_t nodes = n / d;
+  NearNull modes{.n = n, .count = MotionsOf(d), .values = {}};
   modes.values.assign(Z(n * modes.count), 0.0);
   const auto set = [&](int mode, int64_t node, int component, double value) {
     modes.values[Z(mode * n + node * d + component)] = value;
@@ -285,6 +298,18 @@ Result<NearNull> GivenNearNull(int64_t n, const NearNullInput& input, int block)
   given.count = input.count;
   given.values.assign(input.vectors.begin(), input.vectors.end());
   return given;
+}
+
+Result<GivenVectors> VectorsToMake(int64_t n, const NearNullInput& input, int block) {
+  if (input.coordinates.empty() || !input.vectors.empty()) {
+    auto given = GivenNearNull(n, input, block);
+    if (!given.ok()) return given.status();
+    return GivenVectors{.count = given->count, .values = std::move(given->values), .centred = {}};
+  }
+  auto centred = Centred(n, input, block);
+  if (!centred.ok()) return centred.status();
+  return GivenVectors{
+      .count = MotionsOf(input.dimension), .values = {}, .centred = *std::move(centred)};
 }
 
 Result<NearNull> MakeNearNull(const UnitScaled& a, const NearNullInput& input, int block,

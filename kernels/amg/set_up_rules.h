@@ -54,6 +54,16 @@ inline constexpr int64_t kEntryBytes = 12;  // an index and a value
 // nine tenths where A is not symmetric.
 inline int64_t MostPlanBytes(int64_t n, int64_t nnz) { return 56 * nnz + 128 * n; }
 
+// GivenNearNull's (scaling.h), but that the motions of a body are still to be made.
+struct GivenVectors {
+  int count = 1;
+  Array<double> values;   // n x count, by columns; empty: ones, or the motions of
+  Array<double> centred;  // coordinates by columns, centred, over the largest distance; empty: none
+  bool ones() const { return values.empty() && centred.empty(); }
+};
+// Returns them. Errors: GivenNearNull's. Thread-safe.
+Result<GivenVectors> VectorsToMake(int64_t n, const NearNullInput& input, int block);
+
 // FAILED_PRECONDITION/NO_COARSE_LEVEL of a matrix of n rows that is too large to invert.
 // `too_large`: there was one, of more than max_operator_complexity.
 Status NoCoarseLevel(int64_t n, int64_t nnz, bool too_large);

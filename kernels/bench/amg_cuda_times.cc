@@ -130,7 +130,7 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
     if (there->there == nullptr) continue;
     kept_mb = 1e-6 * static_cast<double>(there->there->device_bytes());
     AmgCudaTimings again;
-    if (!Must(RebuildAmgOnCuda(device, there->there, a, {}, context, &again))) {
+    if (!Must(RebuildAmgOnCuda(device, there->there, a, near, context, &again))) {
       Die("the same values are to be built anew");
     }
     set_up_again.push_back(again.device_ms);

@@ -9,6 +9,7 @@
 #include "kernels/amg/cuda/cycle.h"
 #include "kernels/amg/cuda/hierarchy.h"
 #include "kernels/amg/cuda/nodes.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda/device.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
@@ -17,6 +18,13 @@
 namespace spaid::kernels {
 
 namespace {
+
+// Whether A is symmetric but for rounding; `exactly`: true where it is known to be so exactly.
+bool IsSymmetric(cuda::Context& on, const cuda::RowMatrix& a,
+                 const std::optional<cuda::NodeMatrix>& nodes, bool* exactly) {
+  if (nodes) return cuda::IsNumericallySymmetric(on, *nodes, exactly);
+  return cuda::IsNumericallySymmetric(on, a.pattern(), a.values.get());
+}
 
 // Calls make(on, begin), which brings A, calls begin(), and makes the levels. The plan of the
 // result is null where they went by one.
@@ -67,17 +75,26 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
   AmgOptions resolved = options;
   if (resolved.block_size == 0) resolved.block_size = near_null.dimension;
   const auto given = GuardMemory("the near-null space", [&] {
-    return GivenNearNull(a.n_cols, near_null, resolved.block_size);
+    return VectorsToMake(a.n_cols, near_null, resolved.block_size);
   });
   if (!given.ok()) return given.status();
   return SetUpThere(device, a, context.threads, timings, [&](cuda::Context& on, const auto& begin) {
-    cuda::Matrix there = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
+    cuda::RowMatrix there;
+    static_cast<cuda::Matrix&>(there) = cuda::UploadMatrix(on, a, a.values.data(), context.ahead);
+    there.columns = there.n;
     begin();
-    const bool symmetric = cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get());
     if (resolved.block_size == 0) {
       resolved.block_size = cuda::DetectBlockSize(on, there.pattern());
     }
-    return cuda::SetUp(on, std::move(there), symmetric, *given, resolved, context);
+    const int block = resolved.block_size;
+    std::optional<cuda::NodeMatrix> nodes;
+    if (cuda::HasNodeProducts(block)) nodes = cuda::ByNodes(on, there, block, block);
+    bool exactly = false;
+    const bool symmetric = IsSymmetric(on, there, nodes, &exactly);
+    auto made =
+        cuda::SetUp(on, std::move(there), std::move(nodes), symmetric, *given, resolved, context);
+    if (made) made->exactly_symmetric = exactly;
+    return made;
   });
 }
 
@@ -90,10 +107,12 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
     return device->Failed(CudaFault::kPlanMismatch, "the plan of multigrid is another device's");
   }
   if (Status status = known.Check(a, context.threads); !status.ok()) return status;
-  // Plans are of one vector for nodes of one unknown.
-  if (near_null.count > 1 || near_null.dimension > 0) return std::optional<AmgResult>();
-  const auto given = GuardMemory("the near-null space",
-                                 [&] { return GivenNearNull(a.n_cols, near_null, /*block=*/1); });
+  const int block = known.plan().options.block_size;
+  if (!MaySetUpOnDevice(a.n_cols, near_null, known.plan().options)) {
+    return std::optional<AmgResult>();
+  }
+  const auto given =
+      GuardMemory("the near-null space", [&] { return VectorsToMake(a.n_cols, near_null, block); });
   if (!given.ok()) return given.status();
   auto built =
       SetUpThere(device, a, context.threads, timings,
@@ -101,11 +120,15 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
                    cuda::RowMatrix there = cuda::OnPattern(on, known.plan().of_a());
                    cuda::UploadValues(on, a.values.data(), there, context.ahead);
                    begin();
-                   if (cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get()) !=
-                       known.plan().symmetric) {
+                   auto nodes = cuda::KnownNodes(on, known.plan(), there);
+                   bool exactly = false;
+                   if (IsSymmetric(on, there, nodes, &exactly) != known.plan().symmetric) {
                      return std::nullopt;
                    }
-                   return cuda::SetUpAgain(on, known.plan(), std::move(there), *given, context);
+                   auto made = cuda::SetUpAgain(on, known.plan(), std::move(there),
+                                                std::move(nodes), *given, context);
+                   if (made) made->exactly_symmetric = exactly;
+                   return made;
                  });
   if (built.ok() && *built) (*built)->there = plan;
   return built;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -248,7 +249,7 @@ class Cycle final : public Applied {
     for (size_t l = 0; l < made.levels.size(); ++l) {
       levels_.push_back(Place(made.levels[l],
                               l + 1 < made.levels.size() ? &made.levels[l + 1] : nullptr,
-                              l == 0 ? order : nullptr, bad));
+                              l == 0 ? order : nullptr, l == 0 && made.exactly_symmetric, bad));
     }
     context.Synchronize();
     host_ = nullptr;
@@ -305,9 +306,9 @@ class Cycle final : public Applied {
     return level;
   }
 
-  // `order`: null, or that of the level's unknowns.
+  // `order`: null, or that of the level's unknowns. `is_symmetric`: A is known to be, exactly.
   Level Place(const SetUpLevel& from, const SetUpLevel* below, const UnknownOrder* order,
-              const Buffer<int32_t>& bad) {
+              bool is_symmetric, const Buffer<int32_t>& bad) {
     CheckStop();
     Level level;
     level.n = from.n;
@@ -326,18 +327,21 @@ class Cycle final : public Applied {
       LayOut<Value>(context_, rows, left, right, values.get(), bad.get());
       return values;
     };
-    const auto square = [&](const RowMatrix& of, const Factor& left, const Factor& right) {
+    const auto square = [&](const RowMatrix& of, const Factor& left, const Factor& right,
+                            std::optional<bool> symmetric) {
       if (of.n == 0) return Layout();
       const Buffer<double> values = scaled(of, left, right);
-      if (order == nullptr) return Square(of, of.longest, values);
+      if (order == nullptr) return Square(of, of.longest, values, symmetric);
       // By columns of A carried: rows of its transpose.
       const Matrix columns = PermuteByRows(context_, of.pattern(), of.nnz, values.get(), *order);
       const Matrix rows = Transpose(context_, columns.pattern(), columns.nnz, columns.values.get());
-      return Square(rows, of.longest, rows.values);
+      return Square(rows, of.longest, rows.values, symmetric);
     };
-    level.a = square(from.a, {&from.left}, {&from.right});
-    level.s = square(from.g, {}, {});
-    level.st = square(from.gt, {}, {});
+    const bool is_known = is_symmetric && from.left.size() == 0;
+    level.a = square(from.a, {&from.left}, {&from.right},
+                     is_known ? std::optional<bool>(true) : std::nullopt);
+    level.s = square(from.g, {}, {}, /*symmetric=*/false);
+    level.st = square(from.gt, {}, {}, /*symmetric=*/false);
     if (below != nullptr) {
       Buffer<double> of_p = scaled(from.p, {&from.right, true}, {&below->right});
       Buffer<double> of_r = scaled(from.r, {&below->left}, {&from.left, true});
@@ -449,12 +453,15 @@ class Cycle final : public Applied {
     return Square(sent.matrix, Longest(*rows.pattern), sent.values);
   }
 
-  // `longest`: entries of a row at most; 0: not known.
-  Layout Square(const Matrix& rows, int64_t longest, const Buffer<double>& values) {
+  // `longest`: entries of a row at most; 0: not known. `known`: whether it is exactly symmetric,
+  // where that need not be looked for.
+  Layout Square(const Matrix& rows, int64_t longest, const Buffer<double>& values,
+                std::optional<bool> known = std::nullopt) {
     if (!levels_.empty() && FewRows<Value>::Serves(rows, longest)) {
       return MakeFewRows<Value>(context_, rows.pattern(), rows.nnz, values.get());
     }
-    const bool symmetric = IsExactlySymmetric(context_, rows.pattern(), values.get());
+    const bool symmetric =
+        known ? *known : IsExactlySymmetric(context_, rows.pattern(), values.get());
     Operator op =
         MakeOperator(context_, rows.pattern(), values.get(),
                      symmetric ? Order::kBoth : Order::kRows, std::is_same_v<Value, float>);

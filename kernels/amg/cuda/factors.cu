@@ -53,38 +53,88 @@ FsaiPattern LowerTriangle(Context& context, const RowMatrix& a) {
 
 }  // namespace
 
-std::optional<SmootherFactor> MakeFactor(Context& context, const RowMatrix& a,
-                                         const NodeMatrix* by_nodes, kernels::SmootherKind kind,
-                                         const kernels::AmgOptions& options, const Caller& caller) {
-  const kernels::FsaiOptions fsai = {.adaptive = kind == kernels::SmootherKind::kAfsai,
+void SmootherFactor::GoTo(Context& other) {
+  for (RowMatrix* const of : {&g, &gt, &kept.pattern, &kept.transposed.pattern}) {
+    of->col_ptr.GoTo(other);
+    of->row_idx.GoTo(other);
+    of->values.GoTo(other);
+  }
+  kept.transposed.from.GoTo(other);
+}
+
+namespace {
+
+// Returns G, by rows. `lower`: its pattern; null: it grows.
+std::optional<RowMatrix> MakeG(Context& context, const RowMatrix& a, const FsaiPattern* lower,
+                               const kernels::AmgOptions& options, const Caller& caller) {
+  const kernels::FsaiOptions fsai = {.adaptive = lower == nullptr,
                                      .k_max = options.k_max,
                                      .s = options.per_step,
                                      .epsilon = options.epsilon};
-  FsaiPattern lower;
   std::vector<int64_t> row_ptr;
   kernels::PatternView pattern;
-  if (!fsai.adaptive) {
-    lower = LowerTriangle(context, a);
+  if (lower != nullptr) {
     row_ptr.resize(static_cast<size_t>(a.n) + 1);
-    context.Download({lower.row_ptr.To(row_ptr.data(), a.n + 1)});
+    context.Download({lower->row_ptr.To(row_ptr.data(), a.n + 1)});
     pattern = {.n_rows = a.n, .n_cols = a.n, .col_ptr = row_ptr, .row_idx = {}};
   }
   FsaiFigures figures;
-  FsaiG made = BuildFsai(context, a, fsai.adaptive ? nullptr : &pattern,
-                         fsai.adaptive ? nullptr : &lower, fsai, Once({0, a.n}), caller, figures);
+  FsaiG made = BuildFsai(context, a, lower != nullptr ? &pattern : nullptr, lower, fsai,
+                         Once({0, a.n}), caller, figures);
   if (figures.fault >= 0 || figures.left_rows > 0) return std::nullopt;
   made.psi_ratio = {};
   FsaiChunk rows = Join(context, made.chunks);
-  SmootherFactor factor;
-  factor.g.n = factor.g.columns = a.n;
-  factor.g.nnz = rows.nnz;
-  factor.g.longest = figures.quality.nnz_row_max;
-  factor.g.col_ptr = std::move(rows.row_ptr);
-  factor.g.row_idx = std::move(rows.col_idx);
-  factor.g.values = std::move(rows.values);
-  factor.gt = Transpose(context, factor.g);
+  RowMatrix g;
+  g.n = g.columns = a.n;
+  g.nnz = rows.nnz;
+  g.longest = figures.quality.nnz_row_max;
+  g.col_ptr = std::move(rows.row_ptr);
+  g.row_idx = std::move(rows.col_idx);
+  g.values = std::move(rows.values);
+  return g;
+}
+
+void SetStep(Context& context, const RowMatrix& a, const NodeMatrix* by_nodes,
+             SmootherFactor& factor) {
   factor.rho = FactoredRho(context, a, by_nodes, factor.g, factor.gt);
   factor.omega = factor.rho > 0 ? kernels::kSmootherStep / factor.rho : 1;
+}
+
+}  // namespace
+
+std::optional<SmootherFactor> MakeFactor(Context& context, const RowMatrix& a,
+                                         const NodeMatrix* by_nodes, kernels::SmootherKind kind,
+                                         const kernels::AmgOptions& options, bool keeps,
+                                         const Caller& caller) {
+  const bool grows = kind == kernels::SmootherKind::kAfsai;
+  FsaiPattern lower;
+  if (!grows) lower = LowerTriangle(context, a);
+  std::optional<RowMatrix> g = MakeG(context, a, grows ? nullptr : &lower, options, caller);
+  if (!g) return std::nullopt;
+  SmootherFactor factor;
+  factor.g = *std::move(g);
+  if (keeps) {
+    factor.kept.pattern = CopyPattern(context, factor.g);
+    factor.gt = Transpose(context, factor.g, factor.kept.transposed);
+  } else {
+    factor.gt = Transpose(context, factor.g);
+  }
+  SetStep(context, a, by_nodes, factor);
+  return factor;
+}
+
+std::optional<SmootherFactor> MakeFactorOn(Context& context, const RowMatrix& a,
+                                           const NodeMatrix* by_nodes, const KeptFactor& known,
+                                           const kernels::AmgOptions& options,
+                                           const Caller& caller) {
+  RowMatrix pattern = CopyPattern(context, known.pattern);
+  const FsaiPattern lower{std::move(pattern.col_ptr), std::move(pattern.row_idx)};
+  std::optional<RowMatrix> g = MakeG(context, a, &lower, options, caller);
+  if (!g || g->nnz != known.pattern.nnz) return std::nullopt;
+  SmootherFactor factor;
+  factor.g = *std::move(g);
+  factor.gt = TransposeOn(context, factor.g, known.transposed);
+  SetStep(context, a, by_nodes, factor);
   return factor;
 }
 

@@ -2,7 +2,7 @@
 // quotients are the host's to rounding.
 #pragma once
 
-#include "kernels/amg/tentative.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/products.h"
 
@@ -17,6 +17,6 @@ struct NearVectors {
 // unit vector for each of `count` unknowns of a node, over `scale` (empty: ones). `given.count` is
 // `count` where it has values. Scratch: 8 bytes an element. Waits for the device. Throws Failure.
 NearVectors MakeNearVectors(Context& context, const RowMatrix& a, const Buffer<double>& scale,
-                            const kernels::NearNull& given, int count);
+                            const kernels::GivenVectors& given, int count);
 
 }  // namespace spaid::cuda

@@ -10,33 +10,49 @@ using layout::WarpOfGrid, layout::WarpsOfGrid;
 
 constexpr int kSizes = 4;  // that a node may be found to have
 
+__host__ __device__ constexpr int SizeTried(int k) { return k == 0 ? 6 : 5 - k; }  // 6, 4, 3, 2
+
 struct Found {
   unsigned long long broken[kSizes], coupled[kSizes];
 };
 
+// Whether the nodes of n unknowns have the k-th size.
+__host__ __device__ bool IsAnswer(const Found& found, int k, int64_t n) {
+  const int64_t nodes = n / SizeTried(k);
+  return nodes > 0 && n % SizeTried(k) == 0 &&
+         10 * static_cast<int64_t>(found.broken[k]) <= nodes && found.coupled[k] > 0;
+}
+
 // Whether rows from i on have the columns of the first, which are those of whole nodes: the same in
 // all lanes of a warp.
 __device__ bool IsWhole(const PatternRef& a, int64_t i, int block) {
-  const int64_t begin = a.col_ptr[i], entries = a.col_ptr[i + 1] - begin;
+  const int64_t begin = a.col_ptr[i];
+  const auto entries = static_cast<int>(a.col_ptr[i + 1] - begin);
   bool whole = entries > 0 && entries % block == 0;
   for (int r = 1; r < block; ++r) whole &= a.col_ptr[i + r + 1] - a.col_ptr[i + r] == entries;
-  for (int64_t first = 0; whole && first < entries; first += 32) {
-    const int64_t e = first + Lane();
+  for (int first = 0; whole && first < entries; first += 32) {
+    const int e = first + Lane();
     bool fits = true;
     if (e < entries) {
       const int32_t column = a.row_idx[begin + e];
       // Columns ascend: those of a node follow one another.
       fits =
           column % block == e % block && (e % block == 0 || a.row_idx[begin + e - 1] == column - 1);
-      for (int r = 1; r < block; ++r) fits &= a.row_idx[begin + r * entries + e] == column;
+      for (int r = 1; r < block; ++r) {
+        fits &= a.row_idx[begin + int64_t{r} * entries + e] == column;
+      }
     }
     whole = __all_sync(~0u, fits);
   }
   return whole;
 }
 
+// Of the k-th size; nobody looks where a size before it, or larger, is the answer.
 __global__ void __launch_bounds__(kThreads)
     WholeKernel(PatternRef a, int block, int k, Found* found) {
+  for (int other = 0; other < k; ++other) {
+    if (IsAnswer(*found, other, a.n)) return;
+  }
   unsigned long long broken = 0, coupled = 0;
   for (int64_t node = WarpOfGrid(); node < a.n / block; node += WarpsOfGrid()) {
     const int64_t i = node * block;
@@ -110,14 +126,47 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// A value more of a block's sum of squares, each over the roots of its row and column.
+__device__ double AddSquare(double squares, double value, double root, double other) {
+  const double scaled = value / (root * other);
+  return __dadd_rn(squares, __dmul_rn(scaled, scaled));
+}
+
+template <int block>
+__global__ void __launch_bounds__(kThreads)
+    NormsOfNodesKernel(PatternRef nodes, const double* __restrict__ values,
+                       const double* __restrict__ roots, double* __restrict__ norms) {
+  for (int64_t node = WarpOfGrid(); node < nodes.n; node += WarpsOfGrid()) {
+    const int64_t begin = nodes.col_ptr[node];
+    const auto blocks = static_cast<int>(nodes.col_ptr[node + 1] - begin);
+    const double* const own = values + begin * block * block;
+    for (int q = Lane(); q < blocks; q += 32) {
+      const int64_t other = nodes.row_idx[begin + q];
+      double value[block][block], its[block], squares = 0;
+#pragma unroll
+      for (int r = 0; r < block; ++r) {
+#pragma unroll
+        for (int c = 0; c < block; ++c) value[r][c] = own[(r * blocks + q) * block + c];
+      }
+#pragma unroll
+      for (int c = 0; c < block; ++c) its[c] = roots[other * block + c];
+#pragma unroll
+      for (int r = 0; r < block; ++r) {
+        const double root = roots[node * block + r];
+#pragma unroll
+        for (int c = 0; c < block; ++c) {
+          squares = AddSquare(squares, value[r][c], root, its[c]);
+        }
+      }
+      norms[begin + q] = other == node ? 0 : sqrt(squares);
+    }
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     NormsKernel(PatternRef a, const double* __restrict__ values, const double* __restrict__ roots,
                 int block, const uint8_t* __restrict__ whole, const int64_t* __restrict__ ptr,
                 int32_t* __restrict__ columns, double* __restrict__ norms) {
-  const auto add = [&](double squares, double value, double root, int32_t column) {
-    const double scaled = value / (root * roots[column]);
-    return __dadd_rn(squares, __dmul_rn(scaled, scaled));
-  };
   for (int64_t node = WarpOfGrid(); node < a.n / block; node += WarpsOfGrid()) {
     int64_t to = ptr[node];
     if (whole[node] == 0) {
@@ -126,7 +175,7 @@ __global__ void __launch_bounds__(kThreads)
       for (;;) {
         double squares = 0;
         const int32_t other = rows.Next([&](int64_t i, int64_t p) {
-          squares = add(squares, values[p], roots[i], a.row_idx[p]);
+          squares = AddSquare(squares, values[p], roots[i], roots[a.row_idx[p]]);
         });
         if (other < 0) break;
         if (other == node) continue;
@@ -145,7 +194,8 @@ __global__ void __launch_bounds__(kThreads)
       for (int r = 0; e < entries && r < block; ++r) {
         const double root = roots[node * block + r];
         for (int c = 0; c < block; ++c) {
-          squares = add(squares, values[begin + r * entries + e + c], root, column + c);
+          squares =
+              AddSquare(squares, values[begin + r * entries + e + c], root, roots[column + c]);
         }
       }
       const bool stays = e < entries && other != node;
@@ -162,25 +212,30 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+Buffer<double> NodeNorms(Context& context, const NodeMatrix& a, const Buffer<double>& roots) {
+  Buffer<double> norms(context, a.nodes.nnz);
+  WithBlock(a.rows, [&](auto block) {
+    NormsOfNodesKernel<block><<<Blocks(context, a.nodes.n, kWarps), kThreads, 0, context.stream>>>(
+        a.nodes.pattern(), a.values, roots.get(), norms.get());
+  });
+  CheckLaunch("NormsOfNodesKernel");
+  return norms;
+}
+
 int DetectBlockSize(Context& context, const PatternRef& a) {
-  constexpr int kTried[kSizes] = {6, 4, 3, 2};
   const Buffer<Found> there(context, 1);
   there.Fill(0);
   for (int k = 0; k < kSizes; ++k) {
-    const int64_t nodes = a.n / kTried[k];
-    if (nodes == 0 || a.n % kTried[k] != 0) continue;
-    WholeKernel<<<Blocks(context, nodes, kWarps), kThreads, 0, context.stream>>>(a, kTried[k], k,
+    const int64_t nodes = a.n / SizeTried(k);
+    if (nodes == 0 || a.n % SizeTried(k) != 0) continue;
+    WholeKernel<<<Blocks(context, nodes, kWarps), kThreads, 0, context.stream>>>(a, SizeTried(k), k,
                                                                                  there.get());
     CheckLaunch("WholeKernel");
   }
   Found found{};
   context.Download({there.To(&found, 1)});
   for (int k = 0; k < kSizes; ++k) {
-    const int64_t nodes = a.n / kTried[k];
-    if (nodes == 0 || a.n % kTried[k] != 0) continue;
-    if (10 * static_cast<int64_t>(found.broken[k]) <= nodes && found.coupled[k] > 0) {
-      return kTried[k];
-    }
+    if (IsAnswer(found, k, a.n)) return SizeTried(k);
   }
   return 1;
 }

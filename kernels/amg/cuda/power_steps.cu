@@ -155,16 +155,20 @@ void Launch(const Context& context, const PowerFactor& a, const float* rounded, 
 }  // namespace
 
 double PowerNorm(Context& context, std::initializer_list<PowerFactor> factors, int steps) {
+  return Read(context, PowerNorms(context, factors, steps), steps);
+}
+
+Buffer<double> PowerNorms(Context& context, std::initializer_list<PowerFactor> factors, int steps) {
   const int64_t n = factors.begin()->rows.n;
   Buffer<double> x(context, n), y(context, n);
-  const Buffer<double> norms(context, steps + 1);
+  Buffer<double> norms(context, steps + 1);
   const Buffer<double> partial(context, int64_t{kMostSumBlocks} * kMostSums);
   const Buffer<unsigned> arrived(context, 1);
   arrived.Fill(0);
   const SumSpace space{partial.get(), arrived.get()};
   std::vector<Buffer<float>> rounded;
   for (const PowerFactor& factor : factors) {
-    const int64_t count = factor.nodes == nullptr
+    const int64_t count = factor.nodes == nullptr || factor.rounded != nullptr
                               ? 0
                               : factor.nodes->nodes.nnz * factor.nodes->rows * factor.nodes->rows;
     rounded.emplace_back(context, count);
@@ -179,12 +183,13 @@ double PowerNorm(Context& context, std::initializer_list<PowerFactor> factors, i
   for (int step = 0; step < steps; ++step) {
     for (const PowerFactor& factor : factors) {
       const bool last = &factor == std::prev(factors.end());
-      Launch(context, factor, rounded[static_cast<size_t>(&factor - factors.begin())].get(),
-             x.get(), {y.get(), last ? norms.get() + step : nullptr, space});
+      const float* const own = rounded[static_cast<size_t>(&factor - factors.begin())].get();
+      Launch(context, factor, own != nullptr ? own : factor.rounded, x.get(),
+             {y.get(), last ? norms.get() + step : nullptr, space});
       std::swap(x, y);
     }
   }
-  return Read(context, norms, steps);
+  return norms;
 }
 
 }  // namespace spaid::cuda

@@ -595,13 +595,24 @@ RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, c
   return filled;
 }
 
-std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
-                                  const NodeMatrix& a, const NodeMatrix& p) {
-  NodeProduct ap = *MultiplyNodes(context, kAnyNumber, a, p, RowOrder::kAsFound);
-  auto coarse = MultiplyNodes(context, most_entries, r, NodesOf(ap, a.rows, p.columns));
-  if (!coarse) return std::nullopt;
-  if (coarse->whole.empty > 0) return FillEmptyRows(context, coarse->whole);
-  return std::move(coarse->whole);
+std::optional<NodeProduct> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                    const NodeMatrix& a, const NodeMatrix& p, RowMatrix* ap) {
+  NodeProduct product = *MultiplyNodes(context, kAnyNumber, a, p, RowOrder::kAsFound);
+  NodeMatrix by_nodes = NodesOf(product, a.rows, p.columns);
+  auto coarse = MultiplyNodes(context, most_entries, r, by_nodes);
+  if (coarse && coarse->whole.empty > 0) {
+    coarse = NodeProduct{.whole = FillEmptyRows(context, coarse->whole), .nodes = {}};
+  }
+  *ap = PatternOf(std::move(by_nodes.nodes));
+  return coarse;
+}
+
+std::optional<NodeProduct> GalerkinOn(Context& context, const NodeMatrix& r, const NodeMatrix& a,
+                                      const NodeMatrix& p, const RowMatrix& ap,
+                                      const RowMatrix& coarse) {
+  auto product = MultiplyNodesOn(context, a, p, ap);
+  if (!product) return std::nullopt;
+  return MultiplyNodesOn(context, r, NodesOf(*product, a.rows, p.columns), coarse);
 }
 
 Buffer<double> InverseDiagonal(Context& context, const RowMatrix& a, bool l1, double factor) {

@@ -90,9 +90,15 @@ std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const 
 // shared memory, or A P is not kept.
 RowMatrix GalerkinOn(Context& context, const RowMatrix& r, const RowMatrix& a, const RowMatrix& p,
                      const KeptGalerkin& kept, const RowMatrix& result, int64_t most_between);
-// The first of matrices by nodes.
-std::optional<RowMatrix> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
-                                  const NodeMatrix& a, const NodeMatrix& p);
+// The first of matrices by nodes; the nodes of the result are of no rows where it has rows that
+// were without entries. *ap receives the nodes of A P.
+std::optional<NodeProduct> Galerkin(Context& context, int64_t most_entries, const NodeMatrix& r,
+                                    const NodeMatrix& a, const NodeMatrix& p, RowMatrix* ap);
+// That of other values on known patterns of nodes. Nothing where these rows are too long for shared
+// memory. Does not wait.
+std::optional<NodeProduct> GalerkinOn(Context& context, const NodeMatrix& r, const NodeMatrix& a,
+                                      const NodeMatrix& p, const RowMatrix& ap,
+                                      const RowMatrix& coarse);
 
 // Returns `factor` times 1 / a_ii, or with `l1` times 1 / Σ_j |a_ij| with the diagonal's sign; 0
 // where that is 0. Does not wait.

@@ -136,7 +136,7 @@ double Sum(std::span<const double> of) {
 }  // namespace
 
 std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, bool symmetric,
-                                              const kernels::NearNull& given, int block) {
+                                              const kernels::GivenVectors& given, int block) {
   const int64_t n = a.n;
   const int rows_grid = Blocks(context, n, kThreads);
   UnitScaled made;
@@ -151,8 +151,7 @@ std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, boo
   DiagonalKernel<<<Blocks(context, n, kThreads / kLanes), kThreads, 0, context.stream>>>(
       pattern, values, symmetric, diagonal.get(), made.scale.get(), there.get());
   CheckLaunch("DiagonalKernel");
-  there.CopyOut(&found, 1);
-  context.Synchronize();
+  context.Download({there.To(&found, 1)});
   if (found.first_bad != ~0ull) return std::nullopt;
   made.beta = std::bit_cast<double>(found.beta);
   if (symmetric) {

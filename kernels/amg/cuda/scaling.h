@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "kernels/amg/tentative.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/products.h"
 
@@ -22,11 +22,11 @@ struct UnitScaled {
   double rayleigh = 0;
 };
 
-// Scales A, by rows. `given`: GivenNearNull's, without values constants, one for each of the
+// Scales A, by rows. `given`: VectorsToMake's, without values constants, one for each of the
 // `block` unknowns of a node. Nothing where the diagonal has a zero, or, of a symmetric A, both
 // signs. Scratch: 48 bytes a row, and 8 an element of near-null vectors. Waits for the device.
 // Throws Failure.
 std::optional<UnitScaled> ScaleToUnitDiagonal(Context& context, RowMatrix a, bool symmetric,
-                                              const kernels::NearNull& given, int block);
+                                              const kernels::GivenVectors& given, int block);
 
 }  // namespace spaid::cuda

@@ -1,11 +1,16 @@
 #include <algorithm>
+#include <chrono>
+#include <deque>
+#include <future>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/amg/cuda/boxes.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/amg/cuda/factors.h"
+#include "kernels/amg/cuda/lanes.h"
 #include "kernels/amg/cuda/node_prolongation.h"
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/cuda/scaling.h"
@@ -38,9 +43,8 @@ struct FactorRef {
   }
 };
 
-constexpr int kLanes = 8;  // of a row
-
-template <class Value>
+// kLanes a row.
+template <class Value, int kLanes>
 __global__ void __launch_bounds__(kThreads)
     LayOutKernel(PatternRef rows, const double* __restrict__ values, FactorRef left,
                  FactorRef right, double* to, int32_t* bad) {
@@ -60,6 +64,10 @@ __global__ void __launch_bounds__(kThreads)
   if (!finite) *bad = 1;
 }
 
+// Bytes an entry and a row of A that are left, at least, where G is made beside other work: several
+// times what both take.
+constexpr int64_t kEntryBytesBeside = 64, kRowBytesBeside = 1024;
+
 // Ends a set-up that is the host's after all.
 struct LeftToTheHost {};
 
@@ -78,10 +86,14 @@ class Builder {
       : context_(context), host_(host), from_(&from), other_(context, 1) {
     made_.options = from_->options;
     made_.symmetric = from_->symmetric;
+    block_ = from_->options.block_size;
     other_.Fill(0);
   }
 
-  std::optional<Hierarchy> Build(RowMatrix a, const kernels::NearNull& given) {
+  // `nodes`: A by nodes, where that is known.
+  std::optional<Hierarchy> Build(RowMatrix a, const kernels::GivenVectors& given,
+                                 std::optional<NodeMatrix> nodes = std::nullopt) {
+    if (made_.symmetric) known_nodes_ = std::move(nodes);
     if (a.nnz > std::numeric_limits<int32_t>::max()) plan_.reset();  // of Transposition
     if (!made_.symmetric) {
       mirror_ = std::move(a);
@@ -102,9 +114,10 @@ class Builder {
                            : ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
     quality.reused = from_ != nullptr;
     if (!IsDiagonal(quality.smoother) && !IsFactored(quality.smoother)) return std::nullopt;
-    if (block_ > 1 || scaled->near_count > 1 || !IsDiagonal(quality.smoother)) plan_.reset();
+    if (from_ != nullptr && scaled->near_count != from_->near_count) return std::nullopt;
     if (plan_) {
       plan_->options = options;
+      plan_->near_count = scaled->near_count;
       plan_->symmetric = made_.symmetric;
       plan_->smoother = quality.smoother;
     }
@@ -116,19 +129,21 @@ class Builder {
     made_.sign = scaled->sign;
     near_count_ = scaled->near_count;
     near_null_ = std::move(scaled->near_null);
-    RowMatrix rows = std::move(scaled->rows);
+    of_levels_.push_back(std::move(scaled->rows));
     scaled.reset();
-    all_entries_ = rows.nnz;
+    all_entries_ = of_levels_.back().nnz;
     for (;;) {
       CheckStop();
       Report();
+      RowMatrix& rows = of_levels_.back();
       quality.levels.push_back({.rows = rows.n, .nnz = rows.nnz});
       if (!MayCoarsen(rows) || !Coarsen(rows)) break;
-      rows = std::move(coarse_);
+      of_levels_.push_back(std::move(coarse_));
     }
+    factors_.resize(std::min(factors_.size(), made_.levels.size()));  // without one of no level
     if (from_ != nullptr && Read(context_, other_, 0) != 0) return std::nullopt;
-    if (plan_) plan_->last = CopyPattern(context_, rows);
-    Finish(std::move(rows));
+    if (plan_) plan_->last = CopyPattern(context_, of_levels_.back());
+    Finish(std::move(of_levels_.back()));
     made_.plan = std::move(plan_);
     return std::move(made_);
   }
@@ -141,8 +156,6 @@ class Builder {
   bool IsFactored(SmootherKind kind) const {
     return made_.symmetric && (kind == SmootherKind::kFsai || kind == SmootherKind::kAfsai);
   }
-
-  const NodeMatrix* NodesOfA() const { return by_nodes_ ? &*by_nodes_ : nullptr; }
 
   // The host's Builder::Threshold.
   double Threshold() const {
@@ -177,12 +190,14 @@ class Builder {
     return kernels::MostProductEntries(made_.quality.levels.front().nnz);
   }
 
-  // Makes coarse_ and a level of `rows`, which goes into it. False: there is nothing coarser, and
-  // `rows` stays.
-  bool Coarsen(RowMatrix& rows) {
+  // Makes coarse_ and a level of `rows`, which stays. False: there is nothing coarser.
+  bool Coarsen(const RowMatrix& rows) {
     SetUpLevel level;
     level.n = rows.n;
     SetUpPlan::Level kept;
+    by_nodes_.push_back(NodesOfA(rows));
+    const SmootherKind kind = made_.quality.smoother;
+    if (IsFactored(kind)) BeginFactor(rows, kind);
     if (from_ != nullptr) {
       MakeCoarseAgain(rows, from_->levels[made_.levels.size()], level);
     } else if (!MakeCoarse(rows, kept, level)) {
@@ -191,16 +206,14 @@ class Builder {
     CheckStop();
     all_entries_ += coarse_.nnz;
     made_.quality.levels.back().nnz_p = level.p.nnz;
-    Smooth(rows, made_.quality.smoother, made_.options.chebyshev_degree, level);
-    by_nodes_.reset();
-    made_.quality.levels.back().nnz_smoother = level.g.nnz;
+    if (!IsFactored(kind)) Smooth(rows, kind, made_.options.chebyshev_degree, level);
     if (plan_) {
       kept.a = CopyPattern(context_, rows);
+      if (by_nodes_.back()) kept.nodes.a = CopyPattern(context_, by_nodes_.back()->nodes);
       plan_->levels.push_back(std::move(kept));
       const kernels::AmgLevelQuality& first = made_.quality.levels.front();
       if (HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
     }
-    level.a = std::move(rows);
     level.near_count = block_ = near_count_;
     level.near_null = std::exchange(near_null_, std::move(coarse_near_));
     made_.levels.push_back(std::move(level));
@@ -220,6 +233,24 @@ class Builder {
     return Aggregate(context_, graph, static_cast<int>(made_.levels.size()));
   }
 
+  // A of the level at hand by nodes; nothing where they are not whole.
+  std::optional<NodeMatrix> NodesOfA(const RowMatrix& rows) {
+    if (!HasNodeProducts(block_)) return std::nullopt;
+    std::optional<NodeMatrix> known = std::exchange(known_nodes_, std::nullopt);
+    if (from_ != nullptr && !known) {
+      const RowMatrix& nodes = from_->levels[made_.levels.size()].nodes.a;
+      return NodeMatrix{.nodes = CopyPattern(context_, nodes),
+                        .rows = block_,
+                        .columns = block_,
+                        .of = &rows,
+                        .values = rows.values.get()};
+    }
+    if (!known) return ByNodes(context_, rows, block_, block_);
+    known->of = &rows;
+    known->values = rows.values.get();
+    return known;
+  }
+
   // Decides what a plan keeps, and makes coarse_, its near-null vectors, and P and R of the level.
   bool MakeCoarse(const RowMatrix& rows, SetUpPlan::Level& kept, SetUpLevel& level) {
     kernels::AmgLevelQuality& quality = made_.quality.levels.back();
@@ -227,7 +258,8 @@ class Builder {
       mirror_ = Turned(rows, kept.mirror);
     }
     StrongGraph graph =
-        FindStrong(context_, rows, made_.symmetric ? nullptr : &mirror_, Threshold(), block_);
+        FindStrong(context_, rows, made_.symmetric ? nullptr : &mirror_, Threshold(), block_,
+                   by_nodes_.back() ? &*by_nodes_.back() : nullptr);
     kept.aggregates = FindAggregates(rows, graph);
     const Aggregates& aggregates = kept.aggregates;
     if (!kernels::IsCoarser(aggregates.count, graph.n)) {
@@ -239,10 +271,8 @@ class Builder {
     quality.isolated = aggregates.isolated;
     quality.boxes = aggregates.boxes;
     CheckStop();
-    by_nodes_ = HasNodeProducts(block_) ? ByNodes(context_, rows, block_, block_) : std::nullopt;
-    Tentative tentative = MakeTentative(context_, aggregates, near_null_, near_count_, block_,
-                                        plan_ ? &kept.members : nullptr);
-    if (plan_) kept.tentative = CopyPattern(context_, tentative.p);
+    Tentative tentative = BeginTentative(context_, aggregates, near_null_, near_count_, block_,
+                                         plan_ ? &kept.members : nullptr);
     coarse_near_ = std::move(tentative.coarse);
     const bool smoothed = made_.options.coarsening == kernels::Coarsening::kSmoothedAggregation;
     if (!smoothed || !SmoothedGalerkin(rows, std::move(graph), tentative, kept, level)) {
@@ -252,6 +282,7 @@ class Builder {
       kept.right = {};
       kept.left = {};
       kept.mirror = {};
+      NeedTentative(kept, tentative);
       level.r = Turned(tentative.p, kept.r);
       level.p = std::move(tentative.p);
       auto coarse = Galerkin(context_, MostEntries(), level.r, rows, level.p, MostBetween(),
@@ -264,16 +295,25 @@ class Builder {
     return false;
   }
 
+  // Makes P0, unless it is there.
+  void NeedTentative(SetUpPlan::Level& kept, Tentative& tentative) {
+    if (tentative.p.n > 0) return;
+    if (block_ > 1 || near_count_ > 1) plan_.reset();  // plans of several unknowns go by nodes
+    FinishTentative(context_, kept.aggregates, near_count_, block_, tentative);
+    if (plan_) kept.tentative = CopyPattern(context_, tentative.p);
+  }
+
   // False: A_c would grow too much.
-  bool SmoothedGalerkin(const RowMatrix& rows, StrongGraph graph, const Tentative& tentative,
+  bool SmoothedGalerkin(const RowMatrix& rows, StrongGraph graph, Tentative& tentative,
                         SetUpPlan::Level& kept, SetUpLevel& level) {
     const int32_t* const of_node = kept.aggregates.of_node.get();
-    if (by_nodes_ && made_.symmetric) {
-      const auto p0 = ByNodes(context_, kept.aggregates, tentative, near_count_, block_);
+    const auto& by_nodes = by_nodes_.back();
+    if (by_nodes && made_.symmetric) {
       auto smoothed =
-          p0 ? SmoothNodes(context_, *by_nodes_, graph.ref(), of_node, *p0) : std::nullopt;
-      if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), level);
+          SmoothNodes(context_, *by_nodes, graph.ref(), kept.aggregates, tentative, near_count_);
+      if (smoothed) return NodeGalerkin(rows.nnz, *std::move(smoothed), kept.nodes, level);
     }
+    NeedTentative(kept, tentative);
     const auto smooth = [&](const RowMatrix& of, KeptProlongation& patterns) {
       RowMatrix filtered = block_ > 1 || near_count_ > 1
                                ? FilterNodes(context_, of, graph.ref(), of_node, block_)
@@ -301,22 +341,56 @@ class Builder {
   }
 
   // The same with products by nodes.
-  bool NodeGalerkin(int64_t nnz, NodeProlongation smoothed, SetUpLevel& level) {
+  bool NodeGalerkin(int64_t nnz, NodeProlongation smoothed, SetUpPlan::KeptNodes& kept,
+                    SetUpLevel& level) {
     made_.quality.levels.back().rho = smoothed.rho;
     NodeMatrix p = NodesOf(smoothed.p, block_, near_count_);
     NodeProduct turned = Transpose(context_, p);
-    const NodeMatrix r = NodesOf(turned, near_count_, block_);
+    NodeMatrix r = NodesOf(turned, near_count_, block_);
     CheckStop();
-    const bool taken =
-        Take(Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_, p));
+    auto coarse = Galerkin(context_, kernels::MostCoarse(made_.options, nnz), r, *by_nodes_.back(),
+                           p, &kept.ap);
     level.p = std::move(smoothed.p.whole);
     level.r = std::move(turned.whole);
-    return taken;
+    if (!coarse) return false;
+    if (coarse->nodes.n > 0) {
+      if (plan_) kept.coarse = CopyPattern(context_, coarse->nodes);
+      known_nodes_ = NodesOf(*coarse, near_count_, near_count_);
+    } else {
+      plan_.reset();
+    }
+    kept.filtered = std::move(smoothed.filtered);
+    kept.p = PatternOf(std::move(p.nodes));
+    kept.r = std::move(r.nodes);
+    coarse_ = std::move(coarse->whole);
+    return true;
   }
 
   bool Take(std::optional<RowMatrix> coarse) {
     if (coarse) coarse_ = *std::move(coarse);
     return coarse.has_value();
+  }
+
+  // The same by nodes.
+  void MakeNodesAgain(const SetUpPlan::Level& kept, SetUpLevel& level) {
+    Tentative tentative = BeginTentative(context_, kept.aggregates, near_null_, near_count_, block_,
+                                         nullptr, &kept.members);
+    const NodeMatrix& a = *by_nodes_.back();
+    auto smoothed = SmoothNodesOn(context_, a, kept.nodes.filtered, kept.nodes.p, kept.aggregates,
+                                  tentative, near_count_, other_.get());
+    if (!smoothed) throw LeftToTheHost();
+    made_.quality.levels.back().rho = smoothed->rho;
+    const NodeMatrix p = NodesOf(smoothed->p, block_, near_count_);
+    NodeProduct turned = TransposeOn(context_, p, kept.nodes.r);
+    const NodeMatrix r = NodesOf(turned, near_count_, block_);
+    CheckStop();
+    auto coarse = GalerkinOn(context_, r, a, p, kept.nodes.ap, kept.nodes.coarse);
+    if (!coarse) throw LeftToTheHost();
+    level.p = std::move(smoothed->p.whole);
+    level.r = std::move(turned.whole);
+    coarse_near_ = std::move(tentative.coarse);
+    known_nodes_ = NodesOf(*coarse, near_count_, near_count_);
+    coarse_ = std::move(coarse->whole);
   }
 
   // The same by what is known.
@@ -326,6 +400,7 @@ class Builder {
     quality.isolated = kept.aggregates.isolated;
     quality.boxes = kept.aggregates.boxes;
     quality.guarded = kept.guarded;
+    if (kept.nodes.p.n > 0) return MakeNodesAgain(kept, level);
     Tentative tentative = TentativeOn(context_, kept.aggregates, kept.members, kept.tentative,
                                       near_null_, other_.get());
     coarse_near_ = std::move(tentative.coarse);
@@ -358,7 +433,6 @@ class Builder {
 
   void Smooth(const RowMatrix& a, SmootherKind kind, int degree, SetUpLevel& level) {
     level.kind = kind;
-    if (IsFactored(kind)) return SmoothByFactor(a, kind, level);
     const bool l1 = kind == SmootherKind::kL1Jacobi;
     level.diagonal = InverseDiagonal(context_, a, l1, l1 ? kernels::kSmootherStep : 1);
     if (l1) return ScaleBy(level);
@@ -371,14 +445,58 @@ class Builder {
     ScaleBy(level);
   }
 
-  void SmoothByFactor(const RowMatrix& a, SmootherKind kind, SetUpLevel& level) {
-    const Caller caller(host_.stop, "the set-up of multigrid", [&](int64_t, int64_t) { Report(); });
-    auto factor = MakeFactor(context_, a, NodesOfA(), kind, made_.options, caller);
-    if (!factor) throw LeftToTheHost();
-    level.g = std::move(factor->g);
-    level.gt = std::move(factor->gt);
-    level.rho = factor->rho;
-    level.omega = factor->omega;
+  // Begins G of a level, beside all that is made of it, and below: neither needs the other. A level
+  // after the other; all on this thread, and in the end, where memory is short.
+  void BeginFactor(const RowMatrix& a, SmootherKind kind) {
+    const int64_t left = context_.arena->limit() - context_.arena->used();
+    const bool has_room = left >= kEntryBytesBeside * a.nnz + kRowBytesBeside * a.n;
+    Context& on = has_room ? context_.Beside() : context_;
+    const auto& nodes = by_nodes_.back();
+    const KeptFactor* const known =
+        from_ != nullptr ? &from_->levels[made_.levels.size()].factor : nullptr;
+    const bool keeps = plan_.has_value();
+    factors_.push_back(std::async(
+        has_room ? std::launch::async : std::launch::deferred,
+        [this, &nodes, &on, &a, kind, known, keeps, there = Milestone(context_)]() {
+          const std::lock_guard one_at_a_time(beside_);
+          on.Enter();
+          there.Precede(on);
+          const Caller caller(host_.stop, "the set-up of multigrid");
+          const NodeMatrix* const by_nodes = nodes ? &*nodes : nullptr;
+          auto made = known != nullptr
+                          ? MakeFactorOn(on, a, by_nodes, *known, made_.options, caller)
+                          : MakeFactor(on, a, by_nodes, kind, made_.options, keeps, caller);
+          on.Synchronize();
+          return made;
+        }));
+  }
+
+  // Waits for G of all levels.
+  void TakeFactors() {
+    for (size_t l = 0; l < made_.levels.size(); ++l) {
+      SetUpLevel& level = made_.levels[l];
+      if (l >= factors_.size()) {
+        level.a = std::move(of_levels_[l]);
+        continue;
+      }
+      CheckStop();
+      Report();
+      constexpr std::chrono::milliseconds kPulse(100);
+      while (factors_[l].wait_for(kPulse) == std::future_status::timeout) Report();
+      auto factor = factors_[l].get();
+      level.a = std::move(of_levels_[l]);  // which nobody reads any more
+      if (!factor) throw LeftToTheHost();
+      factor->GoTo(context_);
+      level.kind = made_.quality.smoother;
+      level.g = std::move(factor->g);
+      level.gt = std::move(factor->gt);
+      level.rho = factor->rho;
+      level.omega = factor->omega;
+      made_.quality.levels[l].nnz_smoother = level.g.nnz;
+      if (plan_) plan_->levels[l].factor = std::move(factor->kept);
+    }
+    const kernels::AmgLevelQuality& first = made_.quality.levels.front();
+    if (plan_ && HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
   }
 
   // The level's unknowns are scaled so that a step of its smoother is x += r - A x.
@@ -414,6 +532,7 @@ class Builder {
     }
     last.near_count = near_count_;
     last.near_null = std::move(near_null_);
+    TakeFactors();
     made_.levels.push_back(std::move(last));
     kernels::SumUp(&quality);
     if (made_.options.hierarchy_precision == kernels::Precision::kFp64) {
@@ -467,11 +586,16 @@ class Builder {
   int block_ = 1;                    // unknowns of a node of the level at hand
   int near_count_ = 1;
   Buffer<double> near_null_, coarse_near_;  // of that level, and below
-  std::optional<NodeMatrix> by_nodes_;      // A of that level, where its nodes are whole
-  kernels::Grid grid_;                      // of those nodes, as long as they are one
+  kernels::Grid grid_;                      // of nodes of that level, as long as they are one
   RowMatrix mirror_, coarse_;
   int64_t all_entries_ = 0;
   bool too_large_ = false;  // a level was, for max_operator_complexity
+  // A of all levels, and by nodes where these are whole. They stay where they are while G is made.
+  std::deque<RowMatrix> of_levels_;
+  std::deque<std::optional<NodeMatrix>> by_nodes_;
+  std::optional<NodeMatrix> known_nodes_;                            // of the A that comes next
+  std::mutex beside_;                                                // of Context::Beside
+  std::vector<std::future<std::optional<SmootherFactor>>> factors_;  // end before all these do
 };
 
 }  // namespace
@@ -483,8 +607,11 @@ void LayOut(const Context& context, const RowMatrix& rows, const Factor& left, c
   const auto ref = [](const Factor& factor) {
     return FactorRef{factor.of != nullptr ? factor.of->get() : nullptr, factor.over};
   };
-  LayOutKernel<Value><<<Blocks(context, rows.n, kThreads / kLanes), kThreads, 0, context.stream>>>(
-      rows.pattern(), rows.values.get(), ref(left), ref(right), to, bad);
+  WithLanes(rows.nnz, rows.n, [&](auto lanes) {
+    LayOutKernel<Value, lanes>
+        <<<Blocks(context, rows.n, kThreads / lanes), kThreads, 0, context.stream>>>(
+            rows.pattern(), rows.values.get(), ref(left), ref(right), to, bad);
+  });
   CheckLaunch("LayOutKernel");
 }
 template void LayOut<float>(const Context&, const RowMatrix&, const Factor&, const Factor&, double*,
@@ -492,23 +619,36 @@ template void LayOut<float>(const Context&, const RowMatrix&, const Factor&, con
 template void LayOut<double>(const Context&, const RowMatrix&, const Factor&, const Factor&,
                              double*, int32_t*);
 
-std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNull& given, const AmgOptions& options,
-                               const kernels::Context& host) {
+std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<NodeMatrix> nodes,
+                               bool symmetric, const kernels::GivenVectors& given,
+                               const AmgOptions& options, const kernels::Context& host) {
   if (a.n == 0) return std::nullopt;
-  RowMatrix rows;
-  static_cast<Matrix&>(rows) = std::move(a);
-  rows.columns = rows.n;
   try {
-    return Builder(context, symmetric, options, host).Build(std::move(rows), given);
+    return Builder(context, symmetric, options, host).Build(std::move(a), given, std::move(nodes));
   } catch (const LeftToTheHost&) {
     return std::nullopt;
   }
 }
 
 std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
-                                    const kernels::NearNull& given, const kernels::Context& host) {
-  return Builder(context, plan, host).Build(std::move(a), given);
+                                    std::optional<NodeMatrix> nodes,
+                                    const kernels::GivenVectors& given,
+                                    const kernels::Context& host) {
+  try {
+    return Builder(context, plan, host).Build(std::move(a), given, std::move(nodes));
+  } catch (const LeftToTheHost&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<NodeMatrix> KnownNodes(Context& context, const SetUpPlan& plan, const RowMatrix& a) {
+  if (plan.levels.empty() || plan.levels.front().nodes.a.n == 0) return std::nullopt;
+  const int block = plan.options.block_size;
+  return NodeMatrix{.nodes = CopyPattern(context, plan.levels.front().nodes.a),
+                    .rows = block,
+                    .columns = block,
+                    .of = &a,
+                    .values = a.values.get()};
 }
 
 int64_t HeldBytes(const SetUpPlan& plan) {
@@ -517,7 +657,13 @@ int64_t HeldBytes(const SetUpPlan& plan) {
     bytes += HeldBytes(level.a) + HeldBytes(level.aggregates.of_node) +
              HeldBytes(level.members.begin) + HeldBytes(level.members.node) +
              HeldBytes(level.tentative) + HeldBytes(level.mirror) + HeldBytes(level.r) +
-             HeldBytes(level.product.ap) + HeldBytes(level.product.coarse);
+             HeldBytes(level.product.ap) + HeldBytes(level.product.coarse) +
+             HeldBytes(level.factor.pattern) + HeldBytes(level.factor.transposed);
+    const SetUpPlan::KeptNodes& nodes = level.nodes;
+    for (const RowMatrix* of :
+         {&nodes.a, &nodes.filtered, &nodes.p, &nodes.ap, &nodes.coarse, &nodes.r}) {
+      bytes += HeldBytes(*of);
+    }
     for (const KeptProlongation* of : {&level.right, &level.left}) {
       bytes += HeldBytes(of->filtered) + HeldBytes(of->p);
     }

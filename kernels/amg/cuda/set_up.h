@@ -13,8 +13,10 @@
 #include "kernels/amg/amg.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
 #include "kernels/amg/cuda/set_up_plan.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/base/context.h"
 #include "kernels/base/cuda/context.h"
+#include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/products.h"
 
 namespace spaid::cuda {
@@ -41,26 +43,33 @@ struct Hierarchy {
   Buffer<double> scale;   // UnitScaled
   double sign = 1, beta = 0;
   bool symmetric = false;
+  // A is, as it comes, and so is it scaled; false: nobody knows.
+  bool exactly_symmetric = false;
   kernels::AmgOptions options;  // with what they were resolved to
   kernels::AmgQuality quality;
   std::optional<SetUpPlan> plan;  // that it has made; nothing: it went by one, or keeps none
 };
 
-// Sets up a hierarchy of A, by columns on the device with values. `given`: GivenNearNull's;
-// options.block_size divides n, and is not 0. Nothing where that is the host's: where A has no
+// Sets up a hierarchy of A, by columns on the device with values; `nodes`: the same by nodes of
+// options.block_size unknowns, where these are whole. `given`: VectorsToMake's; options.block_size
+// divides n, and is not 0. Nothing where that is the host's: where A has no
 // diagonal for it, which the host says, or wants another smoother, or the device cannot make G.
 // Throws Failure, and Refusal of the host's errors and where `host` stops it. Waits for the device
 // some times a level.
-std::optional<Hierarchy> SetUp(Context& context, Matrix a, bool symmetric,
-                               const kernels::NearNull& given, const kernels::AmgOptions& options,
-                               const kernels::Context& host);
+std::optional<Hierarchy> SetUp(Context& context, RowMatrix a, std::optional<NodeMatrix> nodes,
+                               bool symmetric, const kernels::GivenVectors& given,
+                               const kernels::AmgOptions& options, const kernels::Context& host);
 
 // The same of other values on the pattern of A (SetUpPlan::of_a), as symmetric as those of before,
-// on the aggregates of `plan`, of nodes of one unknown, one vector and a smoother by a diagonal:
-// with the bits of the host's RebuildAmg. Nothing, too, where the near-null vector has zeros
-// elsewhere, so that P0 has another pattern.
+// on the aggregates of `plan`: with the bits of the host's RebuildAmg, but for G. `nodes`:
+// KnownNodes of it. Nothing, too, where there are other near-null vectors in number, or their zeros
+// are elsewhere, so that P0 has another pattern.
 std::optional<Hierarchy> SetUpAgain(Context& context, const SetUpPlan& plan, RowMatrix a,
-                                    const kernels::NearNull& given, const kernels::Context& host);
+                                    std::optional<NodeMatrix> nodes,
+                                    const kernels::GivenVectors& given,
+                                    const kernels::Context& host);
+// Returns the plan's A by nodes, where it goes by them.
+std::optional<NodeMatrix> KnownNodes(Context& context, const SetUpPlan& plan, const RowMatrix& a);
 
 // Writes left A right, rounded to Value, to `to` (null: nowhere); whether all of that is finite, to
 // *bad, which becomes 1 where it is not. A factor without elements is ones; `over`: it divides.

@@ -7,6 +7,7 @@
 
 #include "kernels/amg/amg.h"
 #include "kernels/amg/cuda/aggregation.h"
+#include "kernels/amg/cuda/factors.h"
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/cuda/tentative.h"
 #include "kernels/sparse/cuda/kept_patterns.h"
@@ -15,6 +16,12 @@ namespace spaid::cuda {
 
 // Matrices are patterns, without values; of no rows: there is none.
 struct SetUpPlan {
+  // Patterns of a level whose nodes have several unknowns, by nodes; of no rows where they have
+  // one. They stand for `tentative`, `right`, `r` and `product`.
+  struct KeptNodes {
+    RowMatrix a, filtered, p, ap, coarse;
+    RowMatrix r;  // with values, as Transpose of node_products.h makes them
+  };
   struct Level {
     RowMatrix a;
     Aggregates aggregates;
@@ -27,8 +34,11 @@ struct SetUpPlan {
     Transposition mirror;  // of A, where `left` is; but of the first level
     Transposition r;
     KeptGalerkin product;
+    KeptNodes nodes;
+    KeptFactor factor;  // of smoothers by one
   };
   kernels::AmgOptions options;
+  int near_count = 1;  // near-null vectors
   bool symmetric = false;
   kernels::SmootherKind smoother = kernels::SmootherKind::kL1Jacobi;
   RowMatrix by_columns;       // A, where it is not symmetric

@@ -203,29 +203,32 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 StrongGraph FindStrong(Context& context, const RowMatrix& of, const RowMatrix* of_mirror,
-                       double theta, int block) {
+                       double theta, int block, const NodeMatrix* nodes) {
   const double tied = theta * kernels::kStrengthTie;
   const Buffer<double> roots(context, of.n), least(context, of.n / block);
   DiagonalRootsKernel<<<Blocks(context, of.n, kThreads), kThreads, 0, context.stream>>>(
       of.pattern(), of.values.get(), roots.get());
   CheckLaunch("DiagonalRootsKernel");
   RowMatrix norms, norms_mirror;
-  if (block > 1) {
+  const bool by_nodes = nodes != nullptr && of_mirror == nullptr;
+  if (block > 1 && !by_nodes) {
     norms = NodeNorms(context, of, roots, block);
     if (of_mirror != nullptr) norms_mirror = Transpose(context, norms);
   }
-  const RowMatrix& a = block > 1 ? norms : of;
+  const RowMatrix& a = by_nodes ? nodes->nodes : block > 1 ? norms : of;
   const RowMatrix* const mirror = block > 1 && of_mirror != nullptr ? &norms_mirror : of_mirror;
   const int64_t n = a.n;
   StrongGraph graph;
   graph.n = n;
   graph.most_entries = a.nnz + (mirror != nullptr ? mirror->nnz : 0);
   const bool are_there = block > 1 && mirror == nullptr;
-  const Buffer<double> value(context, are_there ? 0 : graph.most_entries);
+  const Buffer<double> value = by_nodes
+                                   ? NodeNorms(context, *nodes, roots)
+                                   : Buffer<double>(context, are_there ? 0 : graph.most_entries);
   Buffer<int64_t> begin, end;
   Buffer<int32_t> column;
   CouplingsRef s{n, a.col_ptr.get(), a.col_ptr.get() + 1, a.row_idx.get(),
-                 are_there ? a.values.get() : value.get()};
+                 are_there && !by_nodes ? a.values.get() : value.get()};
   if (are_there) {
     WithLanes(a.nnz, n, [&](auto lanes) {
       LeastKernel<lanes><<<Blocks(context, n, kThreads / lanes), kThreads, 0, context.stream>>>(

@@ -26,9 +26,9 @@ struct StrongGraph {
 
 // Finds the graph of Couplings by FindStrong. `mirror`: Aᵀ by rows; null: A is symmetric. Scratch:
 // 8 bytes an entry, 12 an entry of A and of Aᵀ where there is a mirror; of several unknowns a node
-// these are blocks, 12 bytes more each. Waits for the device where nodes have several unknowns.
-// Throws Failure.
+// these are blocks, 12 bytes more each. `nodes`: a symmetric A by nodes; null: not known. Waits for
+// the device where nodes have several unknowns and are not known. Throws Failure.
 StrongGraph FindStrong(Context& context, const RowMatrix& a, const RowMatrix* mirror, double theta,
-                       int block = 1);
+                       int block = 1, const NodeMatrix* nodes = nullptr);
 
 }  // namespace spaid::cuda

@@ -117,20 +117,6 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Nodes without an entry in some column of their aggregate.
-__global__ void __launch_bounds__(kThreads)
-    LackingKernel(int64_t nodes, int block, int count, const double* __restrict__ rows,
-                  int64_t* __restrict__ ptr, int32_t* lacking) {
-  for (int64_t node = ThreadOfGrid(); node <= nodes; node += ThreadsOfGrid()) {
-    ptr[node] = node;
-    for (int k = 0; node < nodes && k < count; ++k) {
-      bool some = false;
-      for (int r = 0; r < block; ++r) some |= rows[(node * block + r) * count + k] != 0;
-      if (!some) *lacking = 1;
-    }
-  }
-}
-
 // Fills P0 of one vector, for nodes of one unknown.
 __global__ void __launch_bounds__(kThreads)
     FillOnKernel(int64_t n, ValuesRef of, const int64_t* __restrict__ ptr,
@@ -183,17 +169,32 @@ Buffer<double> Orthonormal(Context& context, const Aggregates& aggregates, const
 
 Tentative MakeTentative(Context& context, const Aggregates& aggregates,
                         const Buffer<double>& near_null, int count, int block, Members* kept) {
-  const int64_t n = aggregates.of_node.size() * block;
+  Tentative made = BeginTentative(context, aggregates, near_null, count, block, kept);
+  FinishTentative(context, aggregates, count, block, made);
+  return made;
+}
+
+Tentative BeginTentative(Context& context, const Aggregates& aggregates,
+                         const Buffer<double>& near_null, int count, int block, Members* kept,
+                         const Members* known) {
   Tentative made;
+  if (near_null.size() == 0) return made;
+  Members found;
+  if (known == nullptr || known->node.size() == 0) {
+    found = FindMembers(context, aggregates);
+    known = &found;
+  }
+  made.rows = Orthonormal(context, aggregates, *known, near_null, count, block, &made.coarse);
+  if (kept != nullptr) *kept = std::move(found);
+  return made;
+}
+
+void FinishTentative(Context& context, const Aggregates& aggregates, int count, int block,
+                     Tentative& made) {
+  const int64_t n = aggregates.of_node.size() * block;
   made.p.n = n;
   made.p.columns = aggregates.count * count;
-  ValuesRef of{aggregates.of_node.get(), nullptr, block, count};
-  if (near_null.size() > 0) {
-    Members found = FindMembers(context, aggregates);
-    made.rows = Orthonormal(context, aggregates, found, near_null, count, block, &made.coarse);
-    of.value = made.rows.get();
-    if (kept != nullptr) *kept = std::move(found);
-  }
+  const ValuesRef of{aggregates.of_node.get(), made.rows.get(), block, count};
   const Buffer<int32_t> entries(context, n);
   CountKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(n, of, entries.get());
   CheckLaunch("CountKernel");
@@ -201,53 +202,18 @@ Tentative MakeTentative(Context& context, const Aggregates& aggregates,
   FillKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
       n, of, made.p.col_ptr.get(), made.p.row_idx.get(), made.p.values.get());
   CheckLaunch("FillKernel");
-  return made;
 }
 
 Tentative TentativeOn(Context& context, const Aggregates& aggregates, const Members& known,
                       const RowMatrix& pattern, const Buffer<double>& near_null, int32_t* other) {
   const int64_t n = aggregates.of_node.size();
-  Tentative made;
-  if (near_null.size() > 0) {
-    Members found;
-    if (known.node.size() == 0) found = FindMembers(context, aggregates);
-    made.rows = Orthonormal(context, aggregates, known.node.size() > 0 ? known : found, near_null,
-                            /*count=*/1, /*block=*/1, &made.coarse);
-  }
+  Tentative made =
+      BeginTentative(context, aggregates, near_null, /*count=*/1, /*block=*/1, nullptr, &known);
   made.p = OnPattern(context, pattern);
   FillOnKernel<<<Blocks(context, n, kThreads), kThreads, 0, context.stream>>>(
       n, ValuesRef{aggregates.of_node.get(), made.rows.get(), 1, 1}, made.p.col_ptr.get(),
       made.p.values.get(), other);
   CheckLaunch("FillOnKernel");
-  return made;
-}
-
-std::optional<NodeMatrix> ByNodes(Context& context, const Aggregates& aggregates,
-                                  const Tentative& tentative, int count, int block) {
-  const int64_t n = aggregates.of_node.size();
-  if (aggregates.isolated > 0 || tentative.rows.size() == 0 || !HasNodeProducts(block)) {
-    return std::nullopt;
-  }
-  NodeMatrix made;
-  made.rows = block;
-  made.columns = count;
-  made.of = &tentative.p;
-  made.values = tentative.rows.get();
-  RowMatrix& nodes = made.nodes;
-  nodes.n = nodes.nnz = n;
-  nodes.columns = aggregates.count;
-  nodes.longest = 1;
-  nodes.col_ptr = Buffer<int64_t>(context, n + 1);
-  nodes.row_idx = Buffer<int32_t>(context, n);
-  nodes.values = Buffer<double>(context, n);
-  nodes.values.Fill(0);
-  Copy(context, aggregates.of_node, nodes.row_idx, n);
-  const Buffer<int32_t> lacking(context, 1);
-  lacking.Fill(0);
-  LackingKernel<<<Blocks(context, n + 1, kThreads), kThreads, 0, context.stream>>>(
-      n, block, count, tentative.rows.get(), nodes.col_ptr.get(), lacking.get());
-  CheckLaunch("LackingKernel");
-  if (Read(context, lacking, 0) != 0) return std::nullopt;
   return made;
 }
 

@@ -1,18 +1,15 @@
 // The tentative prolongation on a device: kernels/amg/tentative.h, with the host's bits.
 #pragma once
 
-#include <optional>
-
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/sparse/cuda/kept_patterns.h"
-#include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/products.h"
 
 namespace spaid::cuda {
 
 struct Tentative {
-  RowMatrix p;            // P0
+  RowMatrix p;            // P0; of no entries: not made yet
   Buffer<double> coarse;  // P0 coarse = the near-null vectors, by columns; empty: ones
   // Rows of P0 with their zeros, `count` elements each; empty where there are ones alone.
   Buffer<double> rows;
@@ -30,17 +27,18 @@ struct Members {
 Tentative MakeTentative(Context& context, const Aggregates& aggregates,
                         const Buffer<double>& near_null, int count = 1, int block = 1,
                         Members* kept = nullptr);
+// The same in two steps: all but P0 itself, which does not wait, and then that. `known`: what was
+// kept before, or null.
+Tentative BeginTentative(Context& context, const Aggregates& aggregates,
+                         const Buffer<double>& near_null, int count, int block, Members* kept,
+                         const Members* known = nullptr);
+void FinishTentative(Context& context, const Aggregates& aggregates, int count, int block,
+                     Tentative& made);
 
 // The same of another vector, one for nodes of one unknown, on the pattern of P0; *other, on the
 // device, becomes 1 where that has zeros elsewhere, and the values are of no use then. `known` may
 // be empty. Does not wait.
 Tentative TentativeOn(Context& context, const Aggregates& aggregates, const Members& known,
                       const RowMatrix& pattern, const Buffer<double>& near_null, int32_t* other);
-
-// Returns P0 by nodes, with its zeros, which a product with a matrix of whole nodes may take for it
-// with the same result: each node is in an aggregate, and has an entry in each column of that.
-// Nothing of others. Borrows both. Waits for the device.
-std::optional<NodeMatrix> ByNodes(Context& context, const Aggregates& aggregates,
-                                  const Tentative& tentative, int count, int block);
 
 }  // namespace spaid::cuda

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 
 #include "kernels/base/cuda/context.h"
 
@@ -43,7 +44,7 @@ void Check(cudaError_t error, const char* what) {
 void CheckLaunch(const char* kernel) { Check(cudaGetLastError(), kernel); }
 
 Arena::Arena(int ordinal, cudaStream_t stream, int64_t limit)
-    : ordinal_(ordinal), stream_(stream), limit_(limit) {
+    : ordinal_(ordinal), stream_(stream), whole_(this), limit_(limit) {
   cudaMemPoolProps properties{};
   properties.allocType = cudaMemAllocationTypePinned;
   properties.location.type = cudaMemLocationTypeDevice;
@@ -54,29 +55,38 @@ Arena::Arena(int ordinal, cudaStream_t stream, int64_t limit)
         "cudaMemPoolSetAttribute");
 }
 
+Arena::Arena(Arena& whole, cudaStream_t stream)
+    : ordinal_(whole.ordinal_), stream_(stream), whole_(&whole), limit_(whole.limit_) {}
+
 Arena::~Arena() {
   if (pool_ != nullptr) cudaMemPoolDestroy(pool_);
 }
 
 void* Arena::Allocate(int64_t bytes) {
   const int64_t rounded = Rounded(bytes);
-  if (rounded > limit_ - used_) {
+  int64_t before = whole_->used_;
+  do {
+    if (rounded <= limit_ - before) continue;
     throw Failure(CudaFault::kOutOfMemory, "device memory: " + std::to_string(rounded) +
-                                               " bytes more than the " + std::to_string(used_) +
+                                               " bytes more than the " + std::to_string(before) +
                                                " in use do not fit the limit of " +
                                                std::to_string(limit_));
-  }
+  } while (!whole_->used_.compare_exchange_weak(before, before + rounded));
+  const int64_t used = before + rounded;
   void* memory = nullptr;
-  Check(cudaMallocFromPoolAsync(&memory, static_cast<size_t>(rounded), pool_, stream_),
-        "cudaMallocFromPoolAsync");
-  used_ += rounded;
-  peak_ = used_ > peak_ ? used_ : peak_;
+  const cudaError_t made =
+      cudaMallocFromPoolAsync(&memory, static_cast<size_t>(rounded), whole_->pool_, stream_);
+  if (made != cudaSuccess) whole_->used_ -= rounded;
+  Check(made, "cudaMallocFromPoolAsync");
+  for (int64_t peak = whole_->peak_; used > peak;) {
+    if (whole_->peak_.compare_exchange_weak(peak, used)) break;
+  }
   return memory;
 }
 
 void Arena::Free(void* memory, int64_t bytes) noexcept {
   cudaFreeAsync(memory, stream_);
-  used_ -= Rounded(bytes);
+  whole_->used_ -= Rounded(bytes);
 }
 
 void Arena::ShareWith(int ordinal) {
@@ -105,23 +115,45 @@ Context::Context(int device, int64_t memory_limit, const Variants& chosen)
     memory_limit = static_cast<int64_t>(total);
   }
   try {
-    Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
-    for (cudaStream_t& branch : branches) {
-      Check(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking), "cudaStreamCreate");
-    }
-    for (cudaEvent_t* made : {&event, &begun}) {
-      Check(cudaEventCreateWithFlags(made, cudaEventDisableTiming), "cudaEventCreate");
-    }
-    Check(cudaMallocHost(&pinned, kPinnedBytes), "cudaMallocHost");
+    MakeQueues();
     arena = new Arena(device, stream, memory_limit);
-    staging = new Staging(device, stream);
   } catch (...) {
     Destroy();
     throw;
   }
 }
 
+Context::Context(Context& whole)
+    : ordinal(whole.ordinal), variants(whole.variants), multiprocessors(whole.multiprocessors) {
+  try {
+    MakeQueues();
+    arena = new Arena(*whole.arena, stream);
+  } catch (...) {
+    Destroy();
+    throw;
+  }
+}
+
+void Context::MakeQueues() {
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  for (cudaStream_t& branch : branches) {
+    Check(cudaStreamCreateWithFlags(&branch, cudaStreamNonBlocking), "cudaStreamCreate");
+  }
+  for (cudaEvent_t* made : {&event, &begun}) {
+    Check(cudaEventCreateWithFlags(made, cudaEventDisableTiming), "cudaEventCreate");
+  }
+  Check(cudaMallocHost(&pinned, kPinnedBytes + kArrivingBytes), "cudaMallocHost");
+  arriving_ = static_cast<char*>(pinned) + kPinnedBytes;
+  staging = new Staging(ordinal, stream);
+}
+
+Context& Context::Beside() {
+  if (beside_ == nullptr) beside_.reset(new Context(*this));
+  return *beside_;
+}
+
 void Context::Destroy() noexcept {
+  beside_.reset();
   delete staging;
   delete arena;
   if (pinned != nullptr) cudaFreeHost(pinned);
@@ -138,6 +170,17 @@ Context::~Context() {
   cudaSetDevice(ordinal);
   cudaStreamSynchronize(stream);
   Destroy();
+}
+
+Milestone::Milestone(const Context& of) {
+  Check(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreate");
+  const cudaError_t recorded = cudaEventRecord(event_, of.stream);
+  if (recorded != cudaSuccess) cudaEventDestroy(event_);
+  Check(recorded, "cudaEventRecord");
+}
+
+void Milestone::Precede(const Context& other) const {
+  Check(cudaStreamWaitEvent(other.stream, event_), "cudaStreamWaitEvent");
 }
 
 Branch Branches::Fork(int i) {
@@ -163,8 +206,26 @@ void Context::Enter() const { Check(cudaSetDevice(ordinal), "cudaSetDevice"); }
 void Context::Synchronize() const { Check(cudaStreamSynchronize(stream), "the device's work"); }
 
 void Context::Download(const std::vector<HostCopy>& copies, const Staging::Arrived& arrived) const {
-  staging->Out(copies, arrived);
+  size_t all = 0;
+  const auto room = [](const HostCopy& copy) { return (copy.bytes + 7) / 8 * 8; };
+  for (const HostCopy& copy : copies) all += room(copy);
+  if (all > kArrivingBytes || arrived != nullptr) {
+    staging->Out(copies, arrived);
+    return Synchronize();
+  }
+  char* at = arriving_;
+  for (const HostCopy& copy : copies) {
+    if (copy.bytes == 0) continue;
+    Check(cudaMemcpyAsync(at, copy.device, copy.bytes, cudaMemcpyDeviceToHost, stream),
+          "copy from the device");
+    at += room(copy);
+  }
   Synchronize();
+  at = arriving_;
+  for (const HostCopy& copy : copies) {
+    if (copy.bytes > 0) std::memcpy(copy.host, at, copy.bytes);
+    at += room(copy);
+  }
 }
 
 void Context::CopyBytesAcross(void* to, int to_ordinal, const void* from, int from_ordinal,

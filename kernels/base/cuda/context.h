@@ -8,9 +8,11 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,11 +50,13 @@ void CheckLaunch(const char* kernel);
 
 // Memory of one device, taken from a pool of the driver that keeps what is freed: once warm, no
 // call reaches the device's allocator. Stream-ordered: what is freed may be reused by later work of
-// the stream. Not thread-safe.
+// the stream. Not thread-safe, but beside an arena that shares its memory.
 class Arena {
  public:
   // `limit`: bytes at once at most; every block counts as a multiple of kGrain.
   Arena(int ordinal, cudaStream_t stream, int64_t limit);
+  // Another stream's, of the same memory and under the same limit; `whole` outlives it.
+  Arena(Arena& whole, cudaStream_t stream);
   ~Arena();
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
@@ -65,9 +69,9 @@ class Arena {
   void ShareWith(int ordinal);
 
   int64_t limit() const { return limit_; }
-  int64_t used() const { return used_; }
-  int64_t peak() const { return peak_; }
-  void ResetPeak() { peak_ = used_; }
+  int64_t used() const { return whole_->used_; }
+  int64_t peak() const { return whole_->peak_; }
+  void ResetPeak() { whole_->peak_ = whole_->used_.load(); }
 
   static constexpr int64_t kGrain = 256;
   static constexpr int64_t Rounded(int64_t bytes) { return (bytes + kGrain - 1) / kGrain * kGrain; }
@@ -75,9 +79,11 @@ class Arena {
  private:
   const int ordinal_;
   cudaStream_t stream_;
+  Arena* const whole_;  // which has the pool and the books; itself, but where it is shared
   cudaMemPool_t pool_ = nullptr;
   std::vector<int> shared_with_;
-  int64_t limit_, used_ = 0, peak_ = 0;
+  int64_t limit_;
+  std::atomic<int64_t> used_ = 0, peak_ = 0;
 };
 
 struct Context {
@@ -87,6 +93,9 @@ struct Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
+  // Returns the context, made with the first call, of work by another thread beside that of this
+  // one: it has the device, the arena's memory and its limit in common with it, and goes with it.
+  Context& Beside();
   // Makes the device current for the calling thread. Guard begins so.
   void Enter() const;
   void Synchronize() const;
@@ -114,9 +123,32 @@ struct Context {
   void* pinned = nullptr;
 
  private:
+  explicit Context(Context& whole);  // Beside's
+  void MakeQueues();
   void CopyBytesAcross(void* to, int to_ordinal, const void* from, int from_ordinal,
                        size_t bytes) const;
   void Destroy() noexcept;
+
+  // Small arrays on their way to the host: a copy to memory that is not pinned is one wait more.
+  static constexpr size_t kArrivingBytes = 4 << 10;
+  char* arriving_ = nullptr;
+  std::unique_ptr<Context> beside_;
+};
+
+// All that a context's stream has been given so far.
+class Milestone {
+ public:
+  explicit Milestone(const Context& of);
+  Milestone(Milestone&& other) noexcept { std::swap(event_, other.event_); }
+  Milestone& operator=(Milestone&&) = delete;
+  ~Milestone() {
+    if (event_ != nullptr) cudaEventDestroy(event_);
+  }
+  // Makes what the other's stream is given from now on follow that.
+  void Precede(const Context& other) const;
+
+ private:
+  cudaEvent_t event_ = nullptr;
 };
 
 // The place of a launch: a stream, and the event, or null, that then says that all its blocks have
@@ -237,6 +269,9 @@ class Buffer {
 
   T* get() const { return data_; }
   int64_t size() const { return size_; }
+  // Gives the memory to another context of the same device (Beside), whose stream follows all work
+  // on it.
+  void GoTo(Context& other) { context_ = &other; }
 
   void Fill(int byte) const {
     if (size_ == 0) return;

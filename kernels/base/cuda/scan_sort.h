@@ -22,8 +22,7 @@ void Sort(Context& context, const Key* keys, Key* sorted_keys, const int32_t* va
 template <class T>
 T Read(Context& context, const Buffer<T>& buffer, int64_t index) {
   T value{};
-  buffer.CopyOut(&value, 1, index);
-  context.Synchronize();
+  context.Download(std::vector<HostCopy>(1, buffer.To(&value, 1, index)));
   return value;
 }
 

@@ -5,6 +5,7 @@
 
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/base/cuda/shared_memory.h"
+#include "kernels/sparse/cuda/kept_patterns.h"
 #include "kernels/sparse/cuda/node_products.h"
 #include "kernels/sparse/cuda/product_rows.h"
 
@@ -30,7 +31,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t node = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; node < count;
        node += int64_t{gridDim.x} * kThreads / 32) {
     const int64_t begin = a.col_ptr[node * rows];
-    const int64_t entries = a.col_ptr[node * rows + 1] - begin;
+    const auto entries = static_cast<int>(a.col_ptr[node * rows + 1] - begin);
     bool whole = entries % columns == 0;
     for (int r = 1; r < rows; ++r) {
       whole &= a.col_ptr[node * rows + r + 1] - a.col_ptr[node * rows + r] == entries;
@@ -45,11 +46,13 @@ __global__ void __launch_bounds__(kThreads)
       continue;
     }
     bool fits = true;
-    for (int64_t e = lane; e < entries; e += 32) {
+    for (int e = lane; e < entries; e += 32) {
       const int32_t column = a.row_idx[begin + e];
-      const auto within = static_cast<int>(e % columns);
+      const int within = e % columns;
       fits &= within == 0 ? column % columns == 0 : column == a.row_idx[begin + e - 1] + 1;
-      for (int r = 1; r < rows; ++r) fits &= a.row_idx[begin + r * entries + e] == column;
+      for (int r = 1; r < rows; ++r) {
+        fits &= a.row_idx[begin + int64_t{r} * entries + e] == column;
+      }
       if (within == 0) nodes[to + e / columns] = column / columns;
     }
     if (!fits) *broken = 1;
@@ -66,14 +69,13 @@ __global__ void __launch_bounds__(kThreads)
   const int lane = static_cast<int>(threadIdx.x) % 32;
   for (int64_t node = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; node < nodes.n;
        node += int64_t{gridDim.x} * kThreads / 32) {
-    const int64_t first = nodes.col_ptr[node], blocks = nodes.col_ptr[node + 1] - first;
-    const int64_t begin = first * rows * columns, entries = blocks * columns;
-    if (lane < rows) ptr[node * rows + lane] = begin + lane * entries;
-    if (lane == 0 && node + 1 == nodes.n) ptr[nodes.n * rows] = begin + rows * entries;
-    for (int64_t e = lane; e < entries; e += 32) {
-      const auto column =
-          nodes.row_idx[first + e / columns] * columns + static_cast<int32_t>(e % columns);
-      for (int r = 0; r < rows; ++r) to[begin + r * entries + e] = column;
+    const int64_t first = nodes.col_ptr[node], begin = first * rows * columns;
+    const int entries = static_cast<int>(nodes.col_ptr[node + 1] - first) * columns;
+    if (lane < rows) ptr[node * rows + lane] = begin + int64_t{lane} * entries;
+    if (lane == 0 && node + 1 == nodes.n) ptr[nodes.n * rows] = begin + int64_t{rows} * entries;
+    for (int e = lane; e < entries; e += 32) {
+      const int32_t column = nodes.row_idx[first + e / columns] * columns + e % columns;
+      for (int r = 0; r < rows; ++r) to[begin + int64_t{r} * entries + e] = column;
     }
   }
 }
@@ -102,16 +104,108 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t node = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / 32; node < turned.n;
        node += int64_t{gridDim.x} * kThreads / 32) {
     const int64_t first = turned.col_ptr[node];
-    const int64_t length = (turned.col_ptr[node + 1] - first) * rows;  // of its rows
-    for (int64_t e = lane; e < length; e += 32) {
+    const int length = static_cast<int>(turned.col_ptr[node + 1] - first) * rows;  // of its rows
+    double* const own = to + first * rows * columns;
+    for (int e = lane; e < length; e += 32) {
       const int64_t at = first + e / rows, i = turned.row_idx[at];
       const auto number = static_cast<int64_t>(numbers[at]);
       const int64_t begin = a.col_ptr[i], of_a = (a.col_ptr[i + 1] - begin) * columns;
       const double* const from =
           values + begin * rows * columns + e % rows * of_a + (number - begin) * columns;
-      for (int c = 0; c < columns; ++c) to[first * rows * columns + c * length + e] = from[c];
+#pragma unroll 6
+      for (int c = 0; c < columns; ++c) own[int64_t{c} * length + e] = from[c];
     }
   }
+}
+
+// Products of patterns with few columns: a row of C is marked bit by bit in shared memory, by
+// kGroup threads, each of which takes the rows of B of some entries of A's row.
+constexpr int64_t kMostMarked = 1 << 15;
+
+template <int kGroup>
+__device__ void SyncGroup() {
+  if constexpr (kGroup == 32) {
+    __syncwarp();
+  } else {
+    __syncthreads();
+  }
+}
+
+// `columns` null: counts entries alone.
+template <int kGroup>
+__global__ void __launch_bounds__(kThreads)
+    MarkedKernel(PatternRef a, PatternRef b, int words, int32_t* __restrict__ entries,
+                 const int64_t* __restrict__ ptr, int32_t* __restrict__ columns) {
+  extern __shared__ uint32_t marks[];
+  constexpr int kGroups = kThreads / kGroup;
+  const int group = static_cast<int>(threadIdx.x) / kGroup;
+  const int own = static_cast<int>(threadIdx.x) % kGroup, lane = own % 32;
+  uint32_t* const row = marks + group * words;
+  for (int64_t i = int64_t{blockIdx.x} * kGroups + group; i < a.n;
+       i += int64_t{gridDim.x} * kGroups) {
+    for (int w = own; w < words; w += kGroup) row[w] = 0;
+    SyncGroup<kGroup>();
+    for (int64_t p = a.col_ptr[i] + own; p < a.col_ptr[i + 1]; p += kGroup) {
+      const int32_t k = a.row_idx[p];
+      const int64_t end = b.col_ptr[k + 1];
+#pragma unroll 4
+      for (int64_t q = b.col_ptr[k]; q < end; ++q) {
+        const int32_t j = b.row_idx[q];
+        atomicOr(row + j / 32, 1u << j % 32);
+      }
+    }
+    SyncGroup<kGroup>();
+    if (own < 32) {
+      int32_t count = 0;
+      for (int first = 0; first < words; first += 32) {
+        uint32_t word = first + lane < words ? row[first + lane] : 0;
+        int before = __popc(word);
+        for (int step = 1; step < 32; step *= 2) {
+          const int other = __shfl_up_sync(~0u, before, step);
+          if (lane >= step) before += other;
+        }
+        const int all = __shfl_sync(~0u, before, 31);
+        if (columns != nullptr) {
+          int32_t* to = columns + ptr[i] + count + before - __popc(word);
+          for (; word != 0; word &= word - 1) {
+            *to++ = (first + lane) * 32 + __ffs(static_cast<int>(word)) - 1;
+          }
+        }
+        count += all;
+      }
+      if (columns == nullptr && lane == 0) entries[i] = count;
+    }
+    SyncGroup<kGroup>();
+  }
+}
+
+// The pattern of A B; nothing where it has more than so many entries.
+std::optional<RowMatrix> MarkedProduct(Context& context, int64_t most_entries, const RowMatrix& a,
+                                       const RowMatrix& b) {
+  RowMatrix c;
+  c.n = a.n;
+  c.columns = b.columns;
+  const Buffer<int32_t> entries(context, a.n);
+  const auto words = static_cast<int>((b.columns + 31) / 32);
+  const auto mark = [&](auto group, const int64_t* ptr, int32_t* columns) {
+    constexpr int kGroups = kThreads / group;
+    MarkedKernel<group>
+        <<<Blocks(context, a.n, kGroups), kThreads, 4 * kGroups * words, context.stream>>>(
+            a.pattern(), b.pattern(), words, entries.get(), ptr, columns);
+    CheckLaunch("MarkedKernel");
+  };
+  const auto launch = [&](const int64_t* ptr, int32_t* columns) {
+    if (a.nnz > 64 * a.n) return mark(std::integral_constant<int, kThreads>{}, ptr, columns);
+    mark(std::integral_constant<int, 32>{}, ptr, columns);
+  };
+  launch(nullptr, nullptr);
+  PointRows(context, entries, c);
+  if (c.nnz > most_entries) return std::nullopt;
+  c.row_idx = Buffer<int32_t>(context, c.nnz);
+  c.values = Buffer<double>(context, c.nnz);
+  c.values.Fill(0);
+  launch(c.col_ptr.get(), c.row_idx.get());
+  return c;
 }
 
 struct Factor {
@@ -273,16 +367,8 @@ void LaunchWithLanes(Context& context, const NodeMatrix& a, const NodeMatrix& b,
 
 void FillValues(Context& context, const NodeMatrix& a, const NodeMatrix& b, const RowMatrix& nodes,
                 const Room& of, double* values) {
-  switch (a.columns) {
-    case 2:
-      return LaunchWithLanes<2>(context, a, b, nodes, of, values);
-    case 3:
-      return LaunchWithLanes<3>(context, a, b, nodes, of, values);
-    case 4:
-      return LaunchWithLanes<4>(context, a, b, nodes, of, values);
-    default:
-      LaunchWithLanes<6>(context, a, b, nodes, of, values);
-  }
+  WithBlock(a.columns,
+            [&](auto inner) { LaunchWithLanes<inner>(context, a, b, nodes, of, values); });
 }
 
 }  // namespace
@@ -317,50 +403,71 @@ std::optional<NodeMatrix> ByNodes(Context& context, const RowMatrix& a, int rows
   return made;
 }
 
+NodeProduct WithNodes(Context& context, RowMatrix nodes, int rows, int columns) {
+  NodeProduct made;
+  RowMatrix& to = made.whole;
+  Size(nodes, rows, columns, to);
+  to.col_ptr = Buffer<int64_t>(context, to.n + 1);
+  to.row_idx = Buffer<int32_t>(context, to.nnz);
+  to.values = Buffer<double>(context, to.nnz);
+  UnknownsKernel<<<Blocks(context, nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
+      nodes.pattern(), rows, columns, to.col_ptr.get(), to.row_idx.get());
+  CheckLaunch("UnknownsKernel");
+  made.nodes = std::move(nodes);
+  return made;
+}
+
 std::optional<NodeProduct> MultiplyNodes(Context& context, int64_t most_entries,
                                          const NodeMatrix& a, const NodeMatrix& b, RowOrder order) {
   const int block = a.rows * b.columns;
-  auto nodes = MultiplyUpTo(context, most_entries / block, a.nodes, b.nodes, order);
+  auto nodes = b.nodes.columns <= kMostMarked
+                   ? MarkedProduct(context, most_entries / block, a.nodes, b.nodes)
+                   : MultiplyUpTo(context, most_entries / block, a.nodes, b.nodes, order);
   if (!nodes) return std::nullopt;
   const Room room(std::max<int64_t>(1, nodes->longest), a.rows, a.columns, b.columns);
   if (room.bytes > kMostBytes && (a.of == nullptr || b.of == nullptr)) return std::nullopt;
-  NodeProduct made;
+  NodeProduct made = WithNodes(context, *std::move(nodes), a.rows, b.columns);
   RowMatrix& c = made.whole;
-  Size(*nodes, a.rows, b.columns, c);
-  c.col_ptr = Buffer<int64_t>(context, c.n + 1);
-  c.row_idx = Buffer<int32_t>(context, c.nnz);
-  c.values = Buffer<double>(context, c.nnz);
-  UnknownsKernel<<<Blocks(context, nodes->n, kThreads / 32), kThreads, 0, context.stream>>>(
-      nodes->pattern(), a.rows, b.columns, c.col_ptr.get(), c.row_idx.get());
-  CheckLaunch("UnknownsKernel");
   if (c.nnz > 0 && room.bytes <= kMostBytes) {
-    FillValues(context, a, b, *nodes, room, c.values.get());
+    FillValues(context, a, b, made.nodes, room, c.values.get());
   } else if (c.nnz > 0) {
     MultiplyOn(context, *a.of, *b.of, c);
   }
-  made.nodes = *std::move(nodes);
+  return made;
+}
+
+std::optional<NodeProduct> MultiplyNodesOn(Context& context, const NodeMatrix& a,
+                                           const NodeMatrix& b, const RowMatrix& nodes) {
+  const Room room(std::max<int64_t>(1, nodes.longest), a.rows, a.columns, b.columns);
+  if (room.bytes > kMostBytes) return std::nullopt;
+  NodeProduct made = WithNodes(context, CopyPattern(context, nodes), a.rows, b.columns);
+  if (made.whole.nnz > 0) FillValues(context, a, b, made.nodes, room, made.whole.values.get());
+  return made;
+}
+
+namespace {
+
+void Turn(Context& context, const NodeMatrix& a, const RowMatrix& turned, double* values) {
+  TurnKernel<<<Blocks(context, turned.n, kThreads / 32), kThreads, 0, context.stream>>>(
+      turned.pattern(), turned.values.get(), a.nodes.pattern(), a.values, a.rows, a.columns,
+      values);
+  CheckLaunch("TurnKernel");
+}
+
+}  // namespace
+
+NodeProduct TransposeOn(Context& context, const NodeMatrix& a, const RowMatrix& turned) {
+  NodeProduct made = WithNodes(context, CopyPattern(context, turned), a.columns, a.rows);
+  Turn(context, a, turned, made.whole.values.get());
   return made;
 }
 
 NodeProduct Transpose(Context& context, NodeMatrix& a) {
-  const auto blocks = [&](int64_t work, int64_t a_block) { return Blocks(context, work, a_block); };
-  NumberKernel<<<blocks(a.nodes.nnz, kThreads), kThreads, 0, context.stream>>>(
+  NumberKernel<<<Blocks(context, a.nodes.nnz, kThreads), kThreads, 0, context.stream>>>(
       a.nodes.nnz, a.nodes.values.get());
   CheckLaunch("NumberKernel");
-  NodeProduct made;
-  made.nodes = Transpose(context, a.nodes);
-  RowMatrix& turned = made.whole;
-  Size(made.nodes, a.columns, a.rows, turned);
-  turned.col_ptr = Buffer<int64_t>(context, turned.n + 1);
-  turned.row_idx = Buffer<int32_t>(context, turned.nnz);
-  turned.values = Buffer<double>(context, turned.nnz);
-  UnknownsKernel<<<blocks(made.nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
-      made.nodes.pattern(), a.columns, a.rows, turned.col_ptr.get(), turned.row_idx.get());
-  CheckLaunch("UnknownsKernel");
-  TurnKernel<<<blocks(made.nodes.n, kThreads / 32), kThreads, 0, context.stream>>>(
-      made.nodes.pattern(), made.nodes.values.get(), a.nodes.pattern(), a.values, a.rows, a.columns,
-      turned.values.get());
-  CheckLaunch("TurnKernel");
+  NodeProduct made = WithNodes(context, Transpose(context, a.nodes), a.columns, a.rows);
+  Turn(context, a, made.nodes, made.whole.values.get());
   return made;
 }
 

@@ -172,19 +172,28 @@ __global__ void __launch_bounds__(kThreads)
   if (uncounted > 0) atomicAdd(&survey->uncounted, uncounted);
 }
 
-// Makes row pointers of entries; returns how many rows are uncounted.
-int32_t Look(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
+// Makes row pointers of entries.
+Buffer<Survey> BeginLook(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
   to.col_ptr = Buffer<int64_t>(context, to.n + 1);
-  const Buffer<Survey> there(context, 1);
+  Buffer<Survey> there(context, 1);
   there.Fill(0);
   SurveyKernel<<<Blocks(context, to.n + 1, kThreads), kThreads, 0, context.stream>>>(
       to.n, entries.get(), to.col_ptr.get(), there.get());
   CheckLaunch("SurveyKernel");
   Scan(context, to.col_ptr, to.n + 1);
-  const Survey survey = Read(context, there, 0);
+  return there;
+}
+
+void Take(const Survey& survey, RowMatrix& to) {
   to.nnz = static_cast<int64_t>(survey.entries);
   to.longest = survey.longest;
   to.empty = survey.empty;
+}
+
+// The same, and waits for what it finds; returns how many rows are uncounted.
+int32_t Look(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
+  const Survey survey = Read(context, BeginLook(context, entries, to), 0);
+  Take(survey, to);
   return survey.uncounted;
 }
 
@@ -371,9 +380,25 @@ class Product {
 
 }  // namespace
 
-void SizeRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
+void PointRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
   Look(context, entries, to);
+}
+
+void SizeRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to) {
+  PointRows(context, entries, to);
   MakeRoom(context, to);
+}
+
+void SizeRows(Context& context, const Buffer<int32_t>& of_one, RowMatrix& one,
+              const Buffer<int32_t>& of_other, RowMatrix& other, const HostCopy& too) {
+  const Buffer<Survey> first = BeginLook(context, of_one, one),
+                       second = BeginLook(context, of_other, other);
+  Survey found[2];
+  context.Download({first.To(found, 1), second.To(found + 1, 1), too});
+  Take(found[0], one);
+  Take(found[1], other);
+  MakeRoom(context, one);
+  MakeRoom(context, other);
 }
 
 RowMatrix UploadRows(Context& context, const kernels::PatternView& rows, const double* values) {

@@ -32,6 +32,11 @@ struct RowMatrix : Matrix {
 // Makes row pointers of the entries that each of the n rows has, and room for them. Waits for the
 // device.
 void SizeRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to);
+// The same without the room.
+void PointRows(Context& context, const Buffer<int32_t>& entries, RowMatrix& to);
+// The same as the first of two matrices, with one wait, in which `too` is copied to the host.
+void SizeRows(Context& context, const Buffer<int32_t>& of_one, RowMatrix& one,
+              const Buffer<int32_t>& of_other, RowMatrix& other, const HostCopy& too);
 
 // Copies a matrix by rows, of n_cols rows, to the device; `values` as in UploadMatrix. Waits.
 RowMatrix UploadRows(Context& context, const kernels::PatternView& rows, const double* values);

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "kernels/base/cuda/scan_sort.h"
 #include "kernels/sparse/cuda/symmetry.h"
 #include "kernels/sparse/cuda/transpose.h"
 #include "kernels/sparse/symmetry.h"
@@ -42,6 +43,38 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+// The same by nodes: a lane a block of those above the diagonal; of others, whether they have a
+// mirror. wrong[1]: 1 where an entry has no mirror that is equal.
+__global__ void __launch_bounds__(kThreads)
+    NodeMirrorKernel(PatternRef nodes, PatternRef a, const double* __restrict__ values, int block,
+                     int32_t* wrong) {
+  const int64_t teams = int64_t{gridDim.x} * kThreads / kTeam;
+  for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam; i < nodes.n;
+       i += teams) {
+    if (*const_cast<volatile int32_t*>(wrong) != 0) return;
+    const int64_t begin = nodes.col_ptr[i], length = (nodes.col_ptr[i + 1] - begin) * block;
+    for (int64_t q = begin + threadIdx.x % kTeam; q < nodes.col_ptr[i + 1]; q += kTeam) {
+      const int32_t j = nodes.row_idx[q];
+      const int64_t mirror = j == i ? q : FindEntry(nodes, i, j);
+      if (j < i && mirror >= 0) continue;  // the other one is compared
+      bool equal = mirror >= 0;
+      const int64_t first = nodes.col_ptr[j], other = (nodes.col_ptr[j + 1] - first) * block;
+      const double* const own = values + begin * block * block + (q - begin) * block;
+      const double* const its = values + first * block * block + (mirror - first) * block;
+      for (int r = 0; r < block; ++r) {
+        for (int c = 0; c < block; ++c) {
+          const double v = own[r * length + c], w = mirror < 0 ? 0 : its[c * other + r];
+          if (v == w) continue;
+          equal = false;
+          const auto column = static_cast<int32_t>(j * block + c);
+          if (Differ(a, values, column, i * block + r, v, w)) *wrong = 1;
+        }
+      }
+      if (!equal) wrong[1] = 1;
+    }
+  }
+}
+
 template <bool kExact>
 bool IsSymmetric(Context& context, const PatternRef& a, const double* values) {
   const Buffer<int32_t> wrong(context, 1);
@@ -54,10 +87,7 @@ bool IsSymmetric(Context& context, const PatternRef& a, const double* values) {
     MirrorKernel<kExact><<<blocks, kThreads, 0, context.stream>>>(a, values, columns, wrong.get());
     CheckLaunch("MirrorKernel");
   }
-  int32_t found = 0;
-  wrong.CopyOut(&found, 1);
-  context.Synchronize();
-  return found == 0;
+  return Read(context, wrong, 0) == 0;
 }
 
 }  // namespace
@@ -67,6 +97,20 @@ bool IsExactlySymmetric(Context& context, const PatternRef& a, const double* val
 }
 bool IsNumericallySymmetric(Context& context, const PatternRef& a, const double* values) {
   return IsSymmetric<false>(context, a, values);
+}
+
+bool IsNumericallySymmetric(Context& context, const NodeMatrix& a, bool* exactly) {
+  const Buffer<int32_t> wrong(context, 2);
+  wrong.Fill(0);
+  const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(
+      (a.nodes.n * kTeam + kThreads - 1) / kThreads, 1, int64_t{16} * context.multiprocessors));
+  NodeMirrorKernel<<<blocks, kThreads, 0, context.stream>>>(a.nodes.pattern(), a.of->pattern(),
+                                                            a.values, a.rows, wrong.get());
+  CheckLaunch("NodeMirrorKernel");
+  int32_t found[2] = {};
+  context.Download({wrong.To(found, 2)});
+  *exactly = found[1] == 0;
+  return found[0] == 0;
 }
 
 }  // namespace spaid::cuda

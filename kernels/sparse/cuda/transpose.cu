@@ -412,8 +412,7 @@ ByRows<Value> SortByRows(Context& context, const PatternRef& a, int64_t nnz, con
         count.get(), rows, waste, to.row_ptr.get(), room.get(), there.get());
     CheckLaunch("SurveyKernel");
     Scan(context, room, groups + 1);
-    there.CopyOut(&survey, 1);
-    taken = Read(context, room, groups);
+    context.Download({there.To(&survey, 1), room.To(&taken, 1, groups)});
   };
   look();
   const int64_t left = context.arena->limit() - context.arena->used();

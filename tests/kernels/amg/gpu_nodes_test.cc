@@ -2,9 +2,12 @@
 // FSAI and aFSAI, against the host's. Without a device every test is skipped (gpu_test.cc).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +15,11 @@
 #include "kernels/amg/amg_estimate.h"
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/amg/cuda/nodes.h"
+#include "kernels/amg/set_up_rules.h"
 #include "kernels/krylov/cuda/operator_on_device.h"
+#include "kernels/sparse/cuda/symmetry.h"
 #include "tests/kernels/amg/gpu_set_up.h"
+#include "tests/kernels/sparse/matrices.h"
 
 namespace spaid::kernels {
 namespace {
@@ -208,6 +214,37 @@ TEST(GpuNodes, GraphsAndAggregatesAreTheHosts) {
   }
 }
 
+TEST(GpuNodes, SymmetryIsThatOfSingleUnknowns) {
+  const CscMatrix elastic = Elastic(6);
+  std::vector<CscMatrix> all = {elastic, SpringsOfGrid(5).a, From(gallery::RandomIrregular(600))};
+  const auto changed = [&](size_t at, double factor, double more) {
+    all.push_back(elastic);
+    all.back().values[at] = all.back().values[at] * factor + more;
+  };
+  for (const size_t at : {size_t{1}, elastic.values.size() / 2 + 7, elastic.values.size() - 2}) {
+    changed(at, 1, 0.5);
+    changed(at, 1 + 1e-13, 1e-16);
+    changed(at, 0, 0);
+  }
+  // A block without a mirror.
+  all.push_back(oracle::FromRows({{2, 1, 1, 1}, {1, 2, 1, 1}, {0, 0, 2, 1}, {0, 0, 1, 2}}));
+  for (const CscMatrix& a : all) {
+    SCOPED_TRACE(a.n_cols);
+    const int block = a.n_cols == 4 ? 2 : 3;
+    const auto lock = TheDevice()->Lock();
+    const Status status = cuda::Guard(*TheDevice(), [&](cuda::Context& on) {
+      const cuda::RowMatrix there = cuda::UploadRows(on, a, a.values.data());
+      const auto nodes = cuda::ByNodes(on, there, block, block);
+      if (!nodes) return;
+      bool exactly = false;
+      EXPECT_EQ(cuda::IsNumericallySymmetric(on, *nodes, &exactly),
+                cuda::IsNumericallySymmetric(on, there.pattern(), there.values.get()));
+      EXPECT_EQ(exactly, cuda::IsExactlySymmetric(on, there.pattern(), there.values.get()));
+    });
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
 TEST(GpuNodes, ElasticityIsTheHosts) {
   const CscMatrix a = Elastic(10);
   const Nodes nodes = NodesOfElasticity(10);
@@ -386,6 +423,145 @@ TEST(GpuNodes, OtherValuesAreTheHosts) {
     ExpectEqual(*second->hierarchy->Part(part.level, part.kind),
                 *first->hierarchy->Part(part.level, part.kind));
   }
+}
+
+// D A D with a little more on the diagonal.
+CscMatrix Stiffer(const CscMatrix& a) {
+  const auto d = [](int64_t k) { return 1 + 0.5 * std::sin(0.001 * static_cast<double>(k)); };
+  CscMatrix other = a;
+  size_t p = 0;
+  ForEntries(a, [&](int64_t i, int64_t j, double v) {
+    other.values[p++] = v * d(i) * d(j) * (i == j ? 1.001 : 1);
+  });
+  return other;
+}
+
+std::optional<AmgResult> Again(const AmgResult& of, const CscMatrix& a, const NearNullInput& near,
+                               const Device& device = TheDevice()) {
+  auto built = RebuildAmgOnCuda(device, of.there, a, near, Threads(2));
+  EXPECT_TRUE(built.ok()) << built.status().message();
+  return built.ok() ? *std::move(built) : std::nullopt;
+}
+
+void ExpectTheHostsAgain(const CscMatrix& a, const AmgOptions& options,
+                         const NearNullInput& near = {}) {
+  SCOPED_TRACE(std::string(Name(options.smoother)) + ", " + std::to_string(near.dimension));
+  const auto there = There(a, options, near);
+  ASSERT_TRUE(there.has_value());
+  ASSERT_NE(there->there, nullptr);
+  EXPECT_LE(there->there->device_bytes(), MostPlanBytes(a.n_cols, a.nnz()));
+  const AmgResult here = Build(a, true, options, near);
+  for (const CscMatrix& other : {Stiffer(a), a}) {
+    const auto again = Again(*there, other, near);
+    ASSERT_TRUE(again.has_value());
+    EXPECT_TRUE(again->quality.reused);
+    const auto truth = RebuildAmg(here.plan, other, near, Threads(2));
+    ASSERT_TRUE(truth.ok()) << truth.status().message();
+    ExpectTheHosts(*again, *truth);
+    if (!IsFactored(options.smoother)) continue;
+    EXPECT_NEAR(static_cast<double>(Iterations(other, true, *again->hierarchy)),
+                static_cast<double>(Iterations(other, true, *truth->hierarchy)), 2);
+  }
+}
+
+TEST(GpuRebuild, NodesAreTheHosts) {
+  const CscMatrix a = Elastic(10);
+  const Nodes nodes = NodesOfElasticity(10);
+  for (const SmootherKind kind : {SmootherKind::kL1Jacobi, SmootherKind::kChebyshev,
+                                  SmootherKind::kFsai, SmootherKind::kAfsai}) {
+    ExpectTheHostsAgain(a, Deep(kind));
+    ExpectTheHostsAgain(a, Deep(kind), nodes.input());
+  }
+  AmgOptions three = Deep(SmootherKind::kAfsai);
+  three.max_levels = 3;
+  three.max_coarse_size = 200;
+  ExpectTheHostsAgain(Elastic(16), three, NodesOfElasticity(16).input());
+  const Body body = SpringsOfGrid(8);
+  ExpectTheHostsAgain(body.a, Deep(SmootherKind::kL1Jacobi), body.input());
+  // One vector for nodes of three unknowns: coarse ones have one.
+  std::vector<double> ones(static_cast<size_t>(a.n_cols), 1.0);
+  ones[4] = 2;
+  ExpectTheHostsAgain(a, Deep(SmootherKind::kL1Jacobi), One(ones));
+}
+
+TEST(GpuRebuild, FactorsOfOneUnknownAreTheHosts) {
+  const CscMatrix grid = From(gallery::Jumps3d(16, 4, 3));
+  ExpectTheHostsAgain(grid, Deep(SmootherKind::kFsai));
+  ExpectTheHostsAgain(grid, Deep(SmootherKind::kAfsai));
+}
+
+// G on its own pattern is what has grown, to rounding.
+TEST(GpuRebuild, KeepsThePatternsOfFactors) {
+  const CscMatrix a = Elastic(9);
+  for (const SmootherKind kind : {SmootherKind::kFsai, SmootherKind::kAfsai}) {
+    const auto first = There(a, Deep(kind));
+    ASSERT_TRUE(first.has_value() && first->there != nullptr);
+    for (const bool same : {true, false}) {
+      const auto again = Again(*first, same ? a : Stiffer(a), {});
+      ASSERT_TRUE(again.has_value());
+      for (const AmgPart& part : first->hierarchy->parts()) {
+        if (part.kind != AmgPartKind::kSmoother || !IsFactored(part.smoother)) continue;
+        const CscMatrix g = again->hierarchy->Part(part.level, part.kind).value(),
+                        before = first->hierarchy->Part(part.level, part.kind).value();
+        ASSERT_TRUE(g.col_ptr == before.col_ptr && g.row_idx == before.row_idx);
+        if (!same) continue;
+        double distance = 0;
+        for (size_t p = 0; p < g.values.size(); ++p) {
+          distance = std::max(distance, std::fabs(g.values[p] - before.values[p]));
+        }
+        EXPECT_LE(distance, 1e-10) << "level " << part.level;
+      }
+    }
+  }
+}
+
+TEST(GpuRebuild, IsNothingOfOtherNodes) {
+  // Nodes that are not whole, or of no aggregate, go by single unknowns, and keep no plan.
+  const auto cut =
+      There(From(gallery::ConvectionDiffusion3d(12, 0)), Deep(SmootherKind::kL1Jacobi, 2));
+  ASSERT_TRUE(cut.has_value());
+  EXPECT_EQ(cut->there, nullptr);
+  const Body line = Line(200);
+  const auto dependent = There(line.a, Deep(SmootherKind::kL1Jacobi, 3), line.input());
+  ASSERT_TRUE(dependent.has_value());
+  EXPECT_EQ(dependent->there, nullptr);
+  // Vectors of another number, or with zeros elsewhere.
+  const CscMatrix a = Elastic(8);
+  Nodes nodes = NodesOfElasticity(8);
+  const auto built = There(a, Deep(SmootherKind::kAfsai), nodes.input());
+  ASSERT_TRUE(built.has_value() && built->there != nullptr);
+  EXPECT_TRUE(Again(*built, a, nodes.input()).has_value());
+  EXPECT_FALSE(Again(*built, a, {}).has_value());
+  for (size_t i = 0; i < nodes.xyz.size() / 3; ++i) nodes.xyz[i] = 0;
+  EXPECT_FALSE(Again(*built, a, nodes.input()).has_value());
+  // Symmetric no more.
+  CscMatrix other = a;
+  other.values[1] += 0.5;
+  EXPECT_FALSE(Again(*built, other, NodesOfElasticity(8).input()).has_value());
+}
+
+TEST(GpuRebuild, TellsTheBytesOfKeptNodes) {
+  const CscMatrix a = Elastic(8);
+  const Device device = OpenGpu().value();
+  auto built = There(a, Deep(SmootherKind::kAfsai), {}, device);
+  ASSERT_TRUE(built.has_value() && built->there != nullptr);
+  const int64_t kept = built->there->device_bytes(), bytes = built->hierarchy->device_bytes();
+  EXPECT_EQ(UsedNow(*device), bytes + kept);
+  auto again = Again(*built, a, {}, device);
+  ASSERT_TRUE(again.has_value());
+  EXPECT_EQ(UsedNow(*device), bytes + kept + again->hierarchy->device_bytes());
+  built.reset();
+  again->there = nullptr;
+  EXPECT_EQ(UsedNow(*device), again->hierarchy->device_bytes());
+  again.reset();
+  EXPECT_EQ(UsedNow(*device), 0);
+}
+
+// For compute-sanitizer.
+TEST(GpuRebuild, SmallNodes) {
+  const CscMatrix a = Elastic(5);
+  ExpectTheHostsAgain(a, Deep(SmootherKind::kL1Jacobi), NodesOfElasticity(5).input());
+  ExpectTheHostsAgain(a, Deep(SmootherKind::kAfsai));
 }
 
 TEST(GpuNodes, RefusesAsTheHostDoes) {

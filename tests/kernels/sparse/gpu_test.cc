@@ -316,6 +316,9 @@ TEST(GpuNodeProducts, HaveTheHostsBits) {
                          OfLengths(std::vector<int64_t>(300, 1), 40, 5), 3, 3, 3);
   ExpectNodesAreTheHosts(OfLengths({300, 0, 4}, 300, 3),
                          OfLengths(std::vector<int64_t>(300, 40), 4000, 5), 3, 3, 3);
+  // More columns than are marked in shared memory.
+  ExpectNodesAreTheHosts(OfLengths(std::vector<int64_t>(50, 4), 300, 3),
+                         OfLengths(std::vector<int64_t>(300, 3), 40000, 5), 3, 3, 3);
 }
 
 TEST(GpuNodeProducts, WholeNodesAreTold) {
