@@ -70,17 +70,7 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const X* x,
 #pragma unroll
       for (int c = 0; c < kNode; ++c) {
         const X* const from = x + (int64_t{block.column} * kNode + c) * kColumns;
-        if constexpr (kColumns == 1) {
-          xs[u][c] = block.in ? __ldg(from) : 0.0;
-        } else {
-#pragma unroll
-          for (int v = 0; v < kColumns; v += 2) {
-            const double2 pair =
-                block.in ? __ldg(reinterpret_cast<const double2*>(from + v)) : double2{0, 0};
-            xs[u][c * kColumns + v] = pair.x;
-            xs[u][c * kColumns + v + 1] = pair.y;
-          }
-        }
+        product::LoadRow<kColumns>(from, block.in, &xs[u][c * kColumns]);
       }
     }
 #pragma unroll
@@ -111,13 +101,21 @@ struct RegisterSums {
     epilogue.Row(at, y, sums[slot]);
   }
   template <class Epilogue>
+  __device__ void Rows(const Epilogue& epilogue, const int64_t (&at)[kColumns],
+                       const double (&y)[kColumns], uint32_t in) {
+#pragma unroll
+    for (int slot = 0; slot < kColumns; ++slot) {
+      if ((in >> slot & 1) != 0) Row(epilogue, at[slot], y[slot], slot);
+    }
+  }
+  template <class Epilogue>
   __device__ void Finish(const Epilogue& epilogue) {
     epilogue.Finish(sums);
   }
 };
 template <int kColumns, int kNode, int kSums>
-using EpilogueSums =
-    std::conditional_t<kNode == 1, SlotSums<kColumns, kSums>, RegisterSums<kColumns, kSums>>;
+using EpilogueSums = std::conditional_t<kNode == 1 || kSums == 0, SlotSums<kColumns, kSums>,
+                                        RegisterSums<kColumns, kSums>>;
 
 // The product of a thread's nodes, or, where warps share blocks, of its part of them; in the end a
 // thread adds up rows of the block's nodes, slot by slot. Where `runs` is false, nothing is done
@@ -149,18 +147,25 @@ __device__ void Multiply(const Ref& a, const X* x, X* y, bool runs, const Epilog
     for (int e = 0; e < kNode * kColumns; ++e) partial[warp][e][lane] = own[e];
     __syncthreads();
     const int count = static_cast<int>(min(int64_t{tile}, a.nodes - begin)) * kNode;
+    for (int first = warp * 32; runs && first < count; first += kProductThreads) {
+      int64_t ats[kColumns];
+      double own_sums[kColumns];
+      uint32_t in = 0;
 #pragma unroll
-    for (int slot = 0; slot < kColumns; ++slot) {
-      for (int t = warp * 32 + LaneOf<kColumns>(slot); runs && t < count; t += kProductThreads) {
+      for (int slot = 0; slot < kColumns; ++slot) {
+        const int t = first + LaneOf<kColumns>(slot);
+        if (t >= count) continue;
         const int of = t / kNode, e = t % kNode;
         double sum = 0;
         for (int g = 0; g < a.groups; ++g) {
           sum += partial[of / 32 * a.groups + g][e * kColumns + column][of % 32];
         }
-        const int64_t at = (a.NodeAt(begin + of) * kNode + e) * kColumns + column;
-        if constexpr (!kWritesItself<Epilogue>) y[at] = static_cast<X>(sum);
-        sums.Row(epilogue, at, sum, slot);
+        ats[slot] = (a.NodeAt(begin + of) * kNode + e) * kColumns + column;
+        own_sums[slot] = sum;
+        in |= 1u << slot;
+        if constexpr (!kWritesItself<Epilogue>) y[ats[slot]] = static_cast<X>(sum);
       }
+      sums.Rows(epilogue, ats, own_sums, in);
     }
     __syncthreads();
   }

@@ -81,6 +81,14 @@ __global__ void ColumnKernel(int64_t n, int columns, int column, const double* f
   to[i * columns + column] = from != nullptr ? from[i * columns + column] : 0;
 }
 
+// M with vectors for so many columns, where it is no matrix and has them for one.
+std::optional<Operator> Widened(const Factors& m, int columns) {
+  if (m.first == nullptr || columns == 1) return std::nullopt;
+  const auto* applied = std::get_if<std::unique_ptr<const Applied>>(m.first);
+  if (applied == nullptr) return std::nullopt;
+  return (*applied)->ForColumns(columns);
+}
+
 unsigned BlocksOf(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
 
 }  // namespace
@@ -88,7 +96,8 @@ unsigned BlocksOf(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) /
 Solve::Solve(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
     : context_(context),
       a_(a),
-      m_(m),
+      wide_m_(Widened(m, rhs.columns)),
+      m_(wide_m_ ? Factors{&*wide_m_} : m),
       n_(SizeOf(a)),
       columns_(rhs.columns),
       b_(Vector()),
@@ -193,12 +202,12 @@ void Solve::Begin(int column, const SolveStart& start) {
 }
 
 Traffic Solve::Count(int64_t products, int64_t passes) const {
-  const int64_t x_and_y = 2 * 8 * n_;
   Traffic one{0, 0};
   for (const Operator* op : {&a_, m_.first, m_.then}) {
     if (op == nullptr) continue;
-    one.matrices += BytesPerProduct(*op) - x_and_y;
-    one.vectors += x_and_y;
+    const Traffic own = TrafficOf(*op);
+    one.matrices += own.matrices;
+    one.vectors += own.vectors;
   }
   return {products * one.matrices, products * one.vectors + 8 * n_ * passes};
 }

@@ -75,17 +75,7 @@ __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const X* 
     for (int u = 0; u < kTogether; ++u) {
       const bool in = entries.In(some + u);
       const X* const from = x + int64_t{entries.col[some + u]} * kColumns;
-      if constexpr (kColumns == 1) {
-        xs[u][0] = in ? __ldg(from) : 0.0;
-      } else {
-#pragma unroll
-        for (int v = 0; v < kColumns; v += 2) {
-          const double2 pair =
-              in ? __ldg(reinterpret_cast<const double2*>(from + v)) : double2{0, 0};
-          xs[u][v] = pair.x;
-          xs[u][v + 1] = pair.y;
-        }
-      }
+      LoadRow<kColumns>(from, in, xs[u]);
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
@@ -97,14 +87,17 @@ __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const X* 
   }
 }
 
-// Calls give(row, sum, slot) for every row of the tile that is not stored apart.
+// Gives the rows of the tile that are not stored apart.
 template <int kColumns, class Give>
 __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const double* products,
-                            const Give& give) {
+                            Give& give) {
   const int rows = tile.rows, last = tile.size;
   const TilePlace* const of_rows = places + tile.row;
   const double* const own = products + kTileStride * Column<kColumns>();
   for (int first = 0; first < rows; first += 32) {
+    int64_t of_slots[kColumns];
+    double sums[kColumns];
+    uint32_t in = 0;
 #pragma unroll
     for (int slot = 0; slot < kColumns; ++slot) {
       const int r = first + LaneOf<kColumns>(slot);
@@ -114,15 +107,17 @@ __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const dou
       double sum = 0;
 #pragma unroll 4
       for (int at = begin; at < next; ++at) sum += own[at];
-      if ((place & kTileApart) == 0) give(tile.row + r, sum, slot);
+      of_slots[slot] = tile.row + r;
+      sums[slot] = sum;
+      in |= (place & kTileApart) == 0 ? 1u << slot : 0u;
     }
+    give.Rows(of_slots, sums, in);
   }
 }
 
-// Sums the tiles, by all warps of `blocks` blocks. Calls give(row, sum, slot) for every row that is
-// not stored apart.
+// Sums the tiles, by all warps of `blocks` blocks. Gives the rows that are not stored apart.
 template <int kColumns, class Value, class X, class Give>
-__device__ void SumTiles(const CsrRef<Value>& a, const X* x, int blocks, const Give& give) {
+__device__ void SumTiles(const CsrRef<Value>& a, const X* x, int blocks, Give& give) {
   extern __shared__ double tile_products[];
   constexpr int kOfBlock = kProductThreads / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
