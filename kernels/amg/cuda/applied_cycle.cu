@@ -54,26 +54,19 @@ struct CycleStep {
 
   __device__ bool Runs(int column) const { return scales[column].runs != 0; }
   __device__ bool Skip() const { return !Runs(Column<kColumns>()); }
-  struct Asked {
-    double base, more, d, inverse;
-  };
-  __device__ Asked Ask(int64_t at) const {
-    const auto element = [at](const Value* of) {
-      return of != nullptr ? static_cast<double>(of[at]) : 0;
-    };
-    return {element(base), element(more), element(d),
-            inverse != nullptr ? static_cast<double>(inverse[at / kColumns]) : 0};
-  }
-  __device__ void Row(int64_t at, double y, const Asked& asked) const {
+  __device__ void Row(int64_t at, double y) const {
+    const double first = base != nullptr ? static_cast<double>(base[at]) : 0;
+    const double second = more != nullptr ? static_cast<double>(more[at]) : 0;
     if (inverse == nullptr) {
-      to[at] = static_cast<Value>(fma(factor, y, asked.base + asked.more));
+      to[at] = static_cast<Value>(fma(factor, y, first + second));
       return;
     }
-    const double residual = asked.base - y;
+    const double residual = first - y;
     if (g != nullptr) g[at] = static_cast<Value>(residual);
-    const double own = fma(step * asked.inverse, residual, keep * asked.d);
+    const double before = d != nullptr ? keep * static_cast<double>(d[at]) : 0;
+    const double own = fma(step * static_cast<double>(inverse[at / kColumns]), residual, before);
     d_to[at] = static_cast<Value>(own);
-    to[at] = static_cast<Value>(fma(beta, own, asked.more));
+    to[at] = static_cast<Value>(fma(beta, own, second));
   }
 };
 
@@ -81,9 +74,7 @@ struct CycleStep {
 template <class Step>
 __global__ void __launch_bounds__(kThreads) ElementsKernel(int64_t elements, Step step) {
   if (step.Skip()) return;
-  for (int64_t at = ThreadOfGrid(); at < elements; at += ThreadsOfGrid()) {
-    step.Row(at, 0, step.Ask(at));
-  }
+  for (int64_t at = ThreadOfGrid(); at < elements; at += ThreadsOfGrid()) step.Row(at, 0);
 }
 
 // x = M r, where M is dense, by rows: a warp a row.

@@ -67,8 +67,7 @@ __global__ void __launch_bounds__(layout::kThreads)
 #pragma unroll
     for (int v = 0; v < kColumns; ++v) {
       sums[v] = group.Best(sums[v], [](double one, double other) { return one + other; });
-      const int64_t at = i * kColumns + v;
-      if (v % group.lanes == group.lane && step.Runs(v)) step.Row(at, sums[v], step.Ask(at));
+      if (v % group.lanes == group.lane && step.Runs(v)) step.Row(i * kColumns + v, sums[v]);
     }
   });
 }

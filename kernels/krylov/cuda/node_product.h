@@ -101,14 +101,6 @@ struct RegisterSums {
     epilogue.Row(at, y, sums[slot]);
   }
   template <class Epilogue>
-  __device__ void Rows(const Epilogue& epilogue, const int64_t (&at)[kColumns],
-                       const double (&y)[kColumns], uint32_t in) {
-#pragma unroll
-    for (int slot = 0; slot < kColumns; ++slot) {
-      if ((in >> slot & 1) != 0) Row(epilogue, at[slot], y[slot], slot);
-    }
-  }
-  template <class Epilogue>
   __device__ void Finish(const Epilogue& epilogue) {
     epilogue.Finish(sums);
   }
@@ -147,25 +139,18 @@ __device__ void Multiply(const Ref& a, const X* x, X* y, bool runs, const Epilog
     for (int e = 0; e < kNode * kColumns; ++e) partial[warp][e][lane] = own[e];
     __syncthreads();
     const int count = static_cast<int>(min(int64_t{tile}, a.nodes - begin)) * kNode;
-    for (int first = warp * 32; runs && first < count; first += kProductThreads) {
-      int64_t ats[kColumns];
-      double own_sums[kColumns];
-      uint32_t in = 0;
 #pragma unroll
-      for (int slot = 0; slot < kColumns; ++slot) {
-        const int t = first + LaneOf<kColumns>(slot);
-        if (t >= count) continue;
+    for (int slot = 0; slot < kColumns; ++slot) {
+      for (int t = warp * 32 + LaneOf<kColumns>(slot); runs && t < count; t += kProductThreads) {
         const int of = t / kNode, e = t % kNode;
         double sum = 0;
         for (int g = 0; g < a.groups; ++g) {
           sum += partial[of / 32 * a.groups + g][e * kColumns + column][of % 32];
         }
-        ats[slot] = (a.NodeAt(begin + of) * kNode + e) * kColumns + column;
-        own_sums[slot] = sum;
-        in |= 1u << slot;
-        if constexpr (!kWritesItself<Epilogue>) y[ats[slot]] = static_cast<X>(sum);
+        const int64_t at = (a.NodeAt(begin + of) * kNode + e) * kColumns + column;
+        if constexpr (!kWritesItself<Epilogue>) y[at] = static_cast<X>(sum);
+        sums.Row(epilogue, at, sum, slot);
       }
-      sums.Rows(epilogue, ats, own_sums, in);
     }
     __syncthreads();
   }

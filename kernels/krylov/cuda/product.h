@@ -4,12 +4,13 @@
 // x is one vector, or kColumns interleaved ones (sums.h), for which A is read once.
 //
 //   struct Epilogue {                    // trivially copyable
-//     static constexpr int kSums = 1;    // 0: see below
+//     static constexpr int kSums = 1;    // 0: it writes itself, without sums and Finish
 //     // True: the thread's column of y keeps its values, and nothing else is done for it; true for
 //     // all columns: the whole launch does nothing, Finish is not called. The data that it reads
 //     // must not change during the launch.
 //     __device__ bool Skip() const;
-//     // Called once for every element of y, by one thread, after y[at] = y_at was written.
+//     // Called once for every element of y, by one thread, after y[at] = y_at was written, or,
+//     // without the sums, in place of that.
 //     __device__ void Row(int64_t at, double y_at, double (&sums)[kSums]);
 //     // Called once by all kProductThreads threads of every block, in the end, each with the sums
 //     of
@@ -17,13 +18,6 @@
 //     __device__ void Finish(double (&sums)[kColumns][kSums]);
 //   };
 //   LaunchProduct<kColumns>(branch, rows, x, y, Epilogue{...});
-//
-// Without sums an epilogue writes what it likes in place of y, and has no Finish. It reads in Ask,
-// which is called for several elements before the first of them is written:
-//
-//     struct Asked;
-//     __device__ Asked Ask(int64_t at) const;
-//     __device__ void Row(int64_t at, double y_at, const Asked& asked) const;
 #pragma once
 
 #include <cuda/atomic>
@@ -199,15 +193,6 @@ class SlotSums {
 #pragma unroll
     for (int k = 0; k < kSums; ++k) Of(slot, k) = own[k];
   }
-  // The rows of all slots; `in`: those that there are, a bit each.
-  template <class Epilogue>
-  __device__ void Rows(const Epilogue& epilogue, const int64_t (&at)[kColumns],
-                       const double (&y)[kColumns], uint32_t in) {
-#pragma unroll
-    for (int slot = 0; slot < kColumns; ++slot) {
-      if ((in >> slot & 1) != 0) Row(epilogue, at[slot], y[slot], slot);
-    }
-  }
   template <class Epilogue>
   __device__ void Finish(const Epilogue& epilogue) {
     double sums[kColumns][kSums];
@@ -235,60 +220,10 @@ class SlotSums<kColumns, 0> {
  public:
   template <class Epilogue>
   __device__ void Row(const Epilogue& epilogue, int64_t at, double y, int) {
-    epilogue.Row(at, y, epilogue.Ask(at));
-  }
-  template <class Epilogue>
-  __device__ void Rows(const Epilogue& epilogue, const int64_t (&at)[kColumns],
-                       const double (&y)[kColumns], uint32_t in) {
-    typename Epilogue::Asked asked[kColumns];
-#pragma unroll
-    for (int slot = 0; slot < kColumns; ++slot) {
-      if ((in >> slot & 1) != 0) asked[slot] = epilogue.Ask(at[slot]);
-    }
-#pragma unroll
-    for (int slot = 0; slot < kColumns; ++slot) {
-      if ((in >> slot & 1) != 0) epilogue.Row(at[slot], y[slot], asked[slot]);
-    }
+    epilogue.Row(at, y);
   }
   template <class Epilogue>
   __device__ void Finish(const Epilogue&) {}
-};
-
-// Takes the sums of rows, for the thread's column: writes y, and calls the epilogue.
-template <int kColumns, class X, class Epilogue>
-class Taker {
- public:
-  __device__ Taker(X* y, bool runs, const Epilogue& epilogue)
-      : y_(y), runs_(runs), epilogue_(epilogue) {}
-
-  // In one of the thread's slots.
-  __device__ void operator()(int64_t row, double sum, int slot) {
-    if (kColumns > 1 && !runs_) return;
-    const int64_t at = row * kColumns + Column<kColumns>();
-    if constexpr (!kWritesItself<Epilogue>) y_[at] = static_cast<X>(sum);
-    sums_.Row(epilogue_, at, sum, slot);
-  }
-  // In all of them; `in`: those that have one, a bit each.
-  __device__ void Rows(const int64_t (&rows)[kColumns], const double (&sums)[kColumns],
-                       uint32_t in) {
-    if (kColumns > 1 && !runs_) return;
-    int64_t at[kColumns];
-#pragma unroll
-    for (int slot = 0; slot < kColumns; ++slot) {
-      at[slot] = rows[slot] * kColumns + Column<kColumns>();
-      if constexpr (!kWritesItself<Epilogue>) {
-        if ((in >> slot & 1) != 0) y_[at[slot]] = static_cast<X>(sums[slot]);
-      }
-    }
-    sums_.Rows(epilogue_, at, sums, in);
-  }
-  __device__ void Finish() { sums_.Finish(epilogue_); }
-
- private:
-  X* const y_;
-  const bool runs_;
-  const Epilogue& epilogue_;
-  SlotSums<kColumns, Epilogue::kSums> sums_;
 };
 
 // The piece whose warp adds up all pieces of its row. It belongs to the last block that has any of
@@ -338,8 +273,8 @@ struct Chunk {
 
 // Sums the slices for one column, a thread a row, loading the next chunk while one is summed, in
 // the order of LaneDot. Calls give(row, sum) for every row of a slice.
-template <int kEach, class Value, class X, class Take>
-__device__ void SumSlicesAhead(const CsrRef<Value>& a, const X* x, Turns turns, const Take& give) {
+template <int kEach, class Value, class X, class Give>
+__device__ void SumSlicesAhead(const CsrRef<Value>& a, const X* x, Turns turns, const Give& give) {
   const int lane = static_cast<int>(threadIdx.x) % 32, slices = static_cast<int>(a.slices);
   const int32_t* const cols = a.cols + lane;
   const Value* const values = a.values + lane;
@@ -386,7 +321,7 @@ __device__ void SumSlicesAhead(const CsrRef<Value>& a, const X* x, Turns turns, 
 // Sums the rows that are stored apart, a warp a piece. Calls give(row, sum, slot) for rows of one
 // piece.
 template <int kColumns, bool kStream, bool kPersistent, class Value, class X, class Give>
-__device__ void SumPieces(const CsrRef<Value>& a, const X* x, int blocks, Give& give) {
+__device__ void SumPieces(const CsrRef<Value>& a, const X* x, int blocks, const Give& give) {
   const bool is_first = LaneOf<kColumns>(0) == 0;  // the first of the column's lanes
   const int64_t warp = threadIdx.x / 32;
   Piece ahead{};  // loaded while the one before is summed
@@ -416,7 +351,7 @@ __device__ void SumPieces(const CsrRef<Value>& a, const X* x, int blocks, Give& 
 
 // After SumPieces: adds up rows of several pieces, and calls give(row, sum, slot) for them.
 template <int kColumns, class Value, class Give>
-__device__ void AddPieces(const CsrRef<Value>& a, int blocks, Give& give) {
+__device__ void AddPieces(const CsrRef<Value>& a, int blocks, const Give& give) {
   if (!a.in_pieces) return;
   const int64_t warp = threadIdx.x / 32;
   Piece ahead{};  // loaded while the one before is summed
@@ -449,7 +384,7 @@ __device__ void AddPieces(const CsrRef<Value>& a, int blocks, Give& give) {
 // Sums the slices, chunk after chunk. Calls give(row, sum, slot) for every row of a slice.
 template <int kColumns, int kThreadsARow, bool kStream, bool kPersistent, class Value, class X,
           class Give>
-__device__ void SumSlices(const CsrRef<Value>& a, const X* x, Turns turns, Give& give) {
+__device__ void SumSlices(const CsrRef<Value>& a, const X* x, Turns turns, const Give& give) {
   constexpr int kRows = 32 / kThreadsARow;
   // The next slice's header is loaded while one is summed.
   Slice slice{};
@@ -469,17 +404,13 @@ __device__ void SumSlices(const CsrRef<Value>& a, const X* x, Turns turns, Give&
     Dot<kColumns, kStream, kPersistent>(
         a.cols + slice.begin, a.values + slice.begin, [&](int) { return slice.steps; }, x, dots);
     SumOver<kThreadsARow>(dots);
-    int64_t rows[kColumns];
-    uint32_t in = 0;
 #pragma unroll
     for (int slot = 0; slot < kColumns; ++slot) {
       const int lane = LaneOf<kColumns>(slot);
-      const bool is_own =
-          lane % kThreadsARow == 0 && (slice.apart >> (lane / kThreadsARow) & 1) == 0;
-      in |= is_own ? 1u << slot : 0u;
-      rows[slot] = kColumns == 1 ? row : is_own ? row_of(slot) : 0;
+      if (lane % kThreadsARow == 0 && (slice.apart >> (lane / kThreadsARow) & 1) == 0) {
+        give(kColumns == 1 ? row : row_of(slot), dots[slot], slot);
+      }
     }
-    give.Rows(rows, dots, in);
     s = next;
     slice = ahead;
   }
@@ -487,19 +418,25 @@ __device__ void SumSlices(const CsrRef<Value>& a, const X* x, Turns turns, Give&
 
 // y = A x by `blocks` blocks of the grid; called by all of its threads, kProductThreads a block,
 // which all call epilogue.Finish. Where `runs` is false, nothing is done for the thread's column.
-// sum_rows(give) gives a Taker the block's rows that are not stored apart.
+// sum_rows(give) calls give(row, sum, slot) for the block's rows that are not stored apart.
 template <int kColumns, bool kStream, bool kPersistent, class Value, class X, class Epilogue,
           class SumRows>
 __device__ void MultiplyBy(const CsrRef<Value>& a, const X* x, X* y, bool runs, int blocks,
                            const Epilogue& epilogue, const SumRows& sum_rows) {
-  Taker<kColumns, X, Epilogue> give(y, runs, epilogue);
+  const int column = Column<kColumns>();
+  SlotSums<kColumns, Epilogue::kSums> sums;
+  const auto give = [&](int64_t row, double sum, int slot) {
+    if (kColumns > 1 && !runs) return;
+    if constexpr (!kWritesItself<Epilogue>) y[row * kColumns + column] = static_cast<X>(sum);
+    sums.Row(epilogue, row * kColumns + column, sum, slot);
+  };
   if (static_cast<int>(blockIdx.x) < blocks) {
     // Long rows first, as they take longest.
     SumPieces<kColumns, kStream, kPersistent>(a, x, blocks, give);
     sum_rows(give);
     AddPieces<kColumns>(a, blocks, give);
   }
-  give.Finish();
+  sums.Finish(epilogue);
 }
 
 // The same by slices.
@@ -507,16 +444,17 @@ template <int kColumns, int kThreadsARow, bool kStream, bool kPersistent,
           SliceLoop kLoop = SliceLoop::kPlain, class Value, class X, class Epilogue>
 __device__ void Multiply(const CsrRef<Value>& a, const X* x, X* y, bool runs, int blocks,
                          const Epilogue& epilogue) {
-  MultiplyBy<kColumns, kStream, kPersistent>(a, x, y, runs, blocks, epilogue, [&](auto& give) {
-    const Turns turns(blocks, a.shift);
-    if constexpr (kLoop != SliceLoop::kPlain) {
-      static_assert(kColumns == 1 && kThreadsARow == 1 && kStream && !kPersistent);
-      SumSlicesAhead<kChunk<kLoop, Value>>(a, x, turns,
-                                           [&](int64_t row, double sum) { give(row, sum, 0); });
-    } else {
-      SumSlices<kColumns, kThreadsARow, kStream, kPersistent>(a, x, turns, give);
-    }
-  });
+  MultiplyBy<kColumns, kStream, kPersistent>(
+      a, x, y, runs, blocks, epilogue, [&](const auto& give) {
+        const Turns turns(blocks, a.shift);
+        if constexpr (kLoop != SliceLoop::kPlain) {
+          static_assert(kColumns == 1 && kThreadsARow == 1 && kStream && !kPersistent);
+          SumSlicesAhead<kChunk<kLoop, Value>>(a, x, turns,
+                                               [&](int64_t row, double sum) { give(row, sum, 0); });
+        } else {
+          SumSlices<kColumns, kThreadsARow, kStream, kPersistent>(a, x, turns, give);
+        }
+      });
 }
 
 template <int kColumns, int kThreadsARow, bool kStream, SliceLoop kLoop, class Value, class X,
@@ -536,8 +474,9 @@ __global__ void __launch_bounds__(kProductThreads, kTileResident<kColumns>)
   const bool runs = !epilogue.Skip();
   if (!AnyRuns<kColumns>(runs)) return;
   const auto blocks = static_cast<int>(gridDim.x);
-  MultiplyBy<kColumns, true, false>(a, x, y, runs, blocks, epilogue,
-                                    [&](auto& give) { SumTiles<kColumns>(a, x, blocks, give); });
+  MultiplyBy<kColumns, true, false>(a, x, y, runs, blocks, epilogue, [&](const auto& give) {
+    SumTiles<kColumns>(a, x, blocks, give);
+  });
 }
 
 }  // namespace product

@@ -81,12 +81,14 @@ __global__ void ColumnKernel(int64_t n, int columns, int column, const double* f
   to[i * columns + column] = from != nullptr ? from[i * columns + column] : 0;
 }
 
+bool IsApplied(const Operator* m) {
+  return m != nullptr && std::holds_alternative<std::unique_ptr<const Applied>>(*m);
+}
+
 // M with vectors for so many columns, where it is no matrix and has them for one.
 std::optional<Operator> Widened(const Factors& m, int columns) {
-  if (m.first == nullptr || columns == 1) return std::nullopt;
-  const auto* applied = std::get_if<std::unique_ptr<const Applied>>(m.first);
-  if (applied == nullptr) return std::nullopt;
-  return (*applied)->ForColumns(columns);
+  if (columns == 1 || !IsApplied(m.first)) return std::nullopt;
+  return std::get<std::unique_ptr<const Applied>>(*m.first)->ForColumns(columns);
 }
 
 unsigned BlocksOf(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
@@ -218,11 +220,18 @@ void Solve::LaunchBatch() {
     batch_ = kPersistentBatch;
     return;
   }
+  // With what is no matrix an iteration is so many launches that a graph of it is enough, and takes
+  // as long to make as it runs: so that happens while the first iteration runs.
+  const bool many = IsApplied(m_.first);
+  if (many && batch_ == 0) {
+    batch_ = 1;
+    return Iterate();
+  }
   if (graph_ == nullptr) {
     const Traffic bytes = traffic();
     const double us =
         kIterationUs + static_cast<double>(bytes.matrices + columns_ * bytes.vectors) / kBytesPerUs;
-    batch_ = std::clamp(static_cast<int>(kBatchUs / us), 1, kMostInBatch);
+    batch_ = many ? 1 : std::clamp(static_cast<int>(kBatchUs / us), 1, kMostInBatch);
     Check(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
     cudaGraph_t graph = nullptr;

@@ -87,17 +87,14 @@ __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const X* 
   }
 }
 
-// Gives the rows of the tile that are not stored apart.
+// Calls give(row, sum, slot) for every row of the tile that is not stored apart.
 template <int kColumns, class Give>
 __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const double* products,
-                            Give& give) {
+                            const Give& give) {
   const int rows = tile.rows, last = tile.size;
   const TilePlace* const of_rows = places + tile.row;
   const double* const own = products + kTileStride * Column<kColumns>();
   for (int first = 0; first < rows; first += 32) {
-    int64_t of_slots[kColumns];
-    double sums[kColumns];
-    uint32_t in = 0;
 #pragma unroll
     for (int slot = 0; slot < kColumns; ++slot) {
       const int r = first + LaneOf<kColumns>(slot);
@@ -107,17 +104,15 @@ __device__ void SumTileRows(const TilePlace* places, const Tile& tile, const dou
       double sum = 0;
 #pragma unroll 4
       for (int at = begin; at < next; ++at) sum += own[at];
-      of_slots[slot] = tile.row + r;
-      sums[slot] = sum;
-      in |= (place & kTileApart) == 0 ? 1u << slot : 0u;
+      if ((place & kTileApart) == 0) give(tile.row + r, sum, slot);
     }
-    give.Rows(of_slots, sums, in);
   }
 }
 
-// Sums the tiles, by all warps of `blocks` blocks. Gives the rows that are not stored apart.
+// Sums the tiles, by all warps of `blocks` blocks. Calls give(row, sum, slot) for every row that is
+// not stored apart.
 template <int kColumns, class Value, class X, class Give>
-__device__ void SumTiles(const CsrRef<Value>& a, const X* x, int blocks, Give& give) {
+__device__ void SumTiles(const CsrRef<Value>& a, const X* x, int blocks, const Give& give) {
   extern __shared__ double tile_products[];
   constexpr int kOfBlock = kProductThreads / 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
