@@ -56,18 +56,19 @@ __global__ void __launch_bounds__(layout::kThreads)
   const auto entries = [&](int64_t i) { return ptr[i + 1] - ptr[i]; };
   ForRowsByLength<kLanes>(n, entries, [&](const auto& group, int64_t i) {
     double sums[kColumns] = {};
+    const int64_t end = ptr[i + 1];
 #pragma unroll 4
-    for (int64_t p = ptr[i] + group.lane; p < ptr[i + 1]; p += group.lanes) {
+    for (int64_t p = ptr[i] + group.lane; p < end; p += group.lanes) {
       const auto entry = static_cast<double>(values[p]);
       double row[kColumns];
       product::LoadRow<kColumns>(x + int64_t{columns[p]} * kColumns, true, row);
-#pragma unroll
       for (int v = 0; v < kColumns; ++v) sums[v] = fma(entry, row[v], sums[v]);
     }
 #pragma unroll
     for (int v = 0; v < kColumns; ++v) {
       sums[v] = group.Best(sums[v], [](double one, double other) { return one + other; });
-      if (v % group.lanes == group.lane && step.Runs(v)) step.Row(i * kColumns + v, sums[v]);
+      const bool is_own = v % group.lanes == group.lane;
+      if (is_own && (kColumns == 1 || step.Runs(v))) step.Row(i * kColumns + v, sums[v]);
     }
   });
 }
