@@ -56,9 +56,9 @@ Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevi
 // Lays a hierarchy out for cycles, in its precision, beside A (CudaOperator): from where it lies,
 // or after an upload of the host's, where this device has not made it. A cycle there adds in fp64
 // and stores its vectors in the hierarchy's precision, so that it differs from the host's by
-// rounding: by 1e-5 of the largest element in fp32, by 1e-12 in fp64. The same bits in every run.
-// One right-hand side after the other. Errors: stop statuses; those of CudaDevice::Failed, and of
-// AmgHierarchy::OnHost.
+// rounding: by 1e-5 of the largest element in fp32, by 1e-12 in fp64. The same bits in every run,
+// and whatever right-hand sides go through it together. Errors: stop statuses; those of
+// CudaDevice::Failed, and of AmgHierarchy::OnHost.
 Result<std::shared_ptr<const CudaOperator>> PlaceAmgOnCuda(
     const std::shared_ptr<CudaDevice>& device, const AmgHierarchy& hierarchy,
     const Context& context, const CudaOperator* beside);

@@ -3,19 +3,21 @@
 // there to the levels there, once more for the same values on its aggregates; and the parts of
 // which that set-up is made.
 //
-//   spaid_amg_cuda_times [only=NAME] [setup=1] [rounds=5] [OPTION=NUMBER...]
+//   spaid_amg_cuda_times [only=NAME] [setup=1] [rhs=1] [rounds=5] [OPTION=NUMBER...]
 //
 // On the problems of the tables of GPUs, of which motions40 and motions60 are elast40 and elast60
 // by the motions of a body. b = A x with a seeded random x in [-1, 1], x0 = 0, relative residual
 // 1e-7, CG where A is symmetric, else BiCGSTAB. Milliseconds are medians of so many rounds. Options
 // are those of AmgOptions, choices by their numbers. `setup`: the parts, too, with whether the
-// product has the host's bits.
+// product has the host's bits. `rhs`: in place of all that, solves of one, two, four and
+// eight right-hand sides, one after another and together.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -160,6 +162,56 @@ void Solves(const Device& device, const std::string& name, const CscMatrix& a,
   std::fflush(stdout);
 }
 
+// Solves of several right-hand sides, one after another and together.
+void RightHandSides(const Device& device, const std::string& name, const CscMatrix& a,
+                    const NearNullInput& near, const AmgOptions& options, int rounds) {
+  const Context context = OnAllCores();
+  const bool symmetric = Must(IsExactlySymmetric(a, {}));
+  const auto there = Must(BuildAmgOnCuda(device, a, near, options, context));
+  const AmgResult built = there ? *there : Must(BuildAmg(a, symmetric, near, options, context));
+  const auto a_there = Must(CudaOperator::OfMatrix(device, a, /*fp32=*/false, context));
+  const auto m = Must(PlaceAmgOnCuda(device, *built.hierarchy, context, a_there.get()));
+  const CsrOperator op = CsrOperator::FromColumns(a);
+  const auto n = static_cast<size_t>(a.n_cols);
+  constexpr size_t kMost = 8;
+  std::mt19937_64 random(12345);
+  std::vector<double> x(n), b(kMost * n);
+  for (size_t v = 0; v < kMost; ++v) {
+    for (double& value : x) value = 0x1.0p-52 * static_cast<double>(random() >> 11) - 1;
+    op.Apply(x, std::span(b).subspan(v * n, n), ResolveThreads(0));
+  }
+  const SolveOptions solve{.method = symmetric ? Method::kCg : Method::kBicgstab,
+                           .rtol = 1e-7,
+                           .max_iterations = 1000,
+                           .keep_history = false};
+  // Adds up milliseconds and iterations.
+  const auto run = [&](size_t first, size_t count, double* ms, int64_t* iterations) {
+    SolveCudaTimings timings;
+    const SolveResult solved =
+        Must(SolveCuda(*a_there, m.get(), a, std::span(b).subspan(first * n, count * n), {}, solve,
+                       context, &timings));
+    *ms += timings.iterate_ms;
+    for (const RhsResult& rhs : solved.rhs) *iterations += rhs.iterations;
+  };
+  for (const size_t count : {1, 2, 4, 8}) {
+    std::vector<double> alone, together;
+    int64_t alone_iterations = 0, together_iterations = 0;
+    for (int round = 0; round < rounds; ++round) {
+      double alone_ms = 0, together_ms = 0;
+      alone_iterations = together_iterations = 0;
+      for (size_t v = 0; v < count; ++v) run(v, 1, &alone_ms, &alone_iterations);
+      run(0, count, &together_ms, &together_iterations);
+      alone.push_back(alone_ms);
+      together.push_back(together_ms);
+    }
+    std::printf("%s,%d,%lld,%lld,%.2f,%.2f,%.2f,%.2f\n", name.c_str(), static_cast<int>(count),
+                static_cast<long long>(alone_iterations),
+                static_cast<long long>(together_iterations), Median(alone), Median(together),
+                Median(together) / static_cast<double>(count), Median(alone) / Median(together));
+    std::fflush(stdout);
+  }
+}
+
 // By rows.
 CscMatrix RowsOf(const AmgHierarchy& hierarchy, int level, AmgPartKind kind) {
   return Transpose(CscView(Must(hierarchy.Part(level, kind))));
@@ -223,7 +275,7 @@ int Main(int argc, char** argv) {
   KeepFreedMemory();
   AmgOptions options;
   std::string_view only;
-  bool setup = false;
+  bool setup = false, several = false;
   int rounds = 5;
   for (int k = 1; k < argc; ++k) {
     const std::string_view given = argv[k];
@@ -231,6 +283,8 @@ int Main(int argc, char** argv) {
       only = given.substr(5);
     } else if (given == "setup=1") {
       setup = true;
+    } else if (given == "rhs=1") {
+      several = true;
     } else if (given.starts_with("rounds=")) {
       rounds = std::max(1, std::atoi(argv[k] + 7));
     } else if (!SetOption(given, &options)) {
@@ -244,16 +298,19 @@ int Main(int argc, char** argv) {
   std::printf("# %s; a barrier of the grid %.2f us\n", found.devices[0].name.c_str(),
               Must(TimeGridBarrier(*device)));
   std::printf(
-      setup ? "case,part,products,entries,ms,values alone ms,products a ns,host's bits\n"
-            : "case,n,nnz,smoother,levels,operator complexity,iterations on the CPU,"
-              "iterations,converged,build ms on the CPU,place ms,iterate ms,an iteration "
-              "ms,a cycle ms,a product with A ms,device MB,set-up on device ms,place from "
-              "there ms,set-up and place and iterate ms,iterations by it,set-up MB,set-up again "
-              "ms,MB kept for that,MB bound\n");
+      several ? "case,right-hand sides,iterations one after another,iterations together,one after "
+                "another ms,together ms,together ms each,gain\n"
+      : setup ? "case,part,products,entries,ms,values alone ms,products a ns,host's bits\n"
+              : "case,n,nnz,smoother,levels,operator complexity,iterations on the CPU,"
+                "iterations,converged,build ms on the CPU,place ms,iterate ms,an iteration "
+                "ms,a cycle ms,a product with A ms,device MB,set-up on device ms,place from "
+                "there ms,set-up and place and iterate ms,iterations by it,set-up MB,set-up again "
+                "ms,MB kept for that,MB bound\n");
   constexpr double kSixth = 0.5235987755982988;
   const auto measure = [&](const char* name, const auto& make, const NearNullInput& near = {}) {
     if (!std::string_view(name).starts_with(only)) return;
     const CscMatrix a = make();
+    if (several) return RightHandSides(device, name, a, near, options, rounds);
     setup ? Setup(device, name, a, options) : Solves(device, name, a, near, options, rounds);
   };
   measure("poisson128", [] { return ConvectionDiffusion(128, 0); });

@@ -39,8 +39,9 @@ constexpr DeviceIteration kCgDiagonal{9.5, 11.3}, kCgFactored{20, 18.6};
 constexpr DeviceIteration kBicgstabDiagonal{20, 34}, kBicgstabExplicit{25, 30};
 constexpr DeviceIteration kGmres{40, 58};
 // A cycle of multigrid: the launches of its levels, and each entry in fp32, most of them twice
-// (docs/decisions/multigrid.md: 0.7 to 1.1 of what was measured, half on a circuit's hubs).
-constexpr double kCycleUs = 100, kCycleBytes = 14;
+// (docs/decisions/multigrid.md: 0.7 to 1.1 of what was measured, half on a circuit's hubs), of
+// which kCycleVectors are vectors.
+constexpr double kCycleUs = 100, kCycleBytes = 14, kCycleVectors = 0.4;
 // Where A takes so little by rows, and M is a diagonal, all of it lives on the chip, for one
 // right-hand side at a time: microseconds, and of an entry and an unknown.
 constexpr double kOnChipBytes = 24e6;
@@ -74,17 +75,16 @@ double DeviceIterationMs(const SolveWork& work) {
   }
   const DeviceIteration each = DeviceIterationOf(work.method, diagonal);
   const int products = bicgstab ? 2 : 1;
-  const double cycles_us =
-      work.parts ? products * (kCycleUs + kCycleBytes * work.nnz_m / kBytesPerUs) : 0;
+  const double launches_us = each.launches_us + (work.parts ? products * kCycleUs : 0);
   const double values = products * kValueBytes * (nnz + (work.parts ? 0 : work.nnz_m));
+  const double cycles = work.parts ? products * kCycleBytes * work.nnz_m : 0;
   const auto block_us = [&](double rhs) {
-    return each.launches_us * (1 + kBlockShare * (rhs - 1)) +
-           (values + 8 * each.passes * n * rhs) / kBytesPerUs;
+    return launches_us * (1 + kBlockShare * (rhs - 1)) +
+           (values + cycles * (1 + kCycleVectors * (rhs - 1)) + 8 * each.passes * n * rhs) /
+               kBytesPerUs;
   };
   // One right-hand side after the other.
-  if (work.method == Method::kGmres || work.parts) {
-    return 1e-3 * n_rhs * (block_us(1) + cycles_us);
-  }
+  if (work.method == Method::kGmres) return 1e-3 * n_rhs * block_us(1);
   // Blocks of four, two and one.
   return 1e-3 * (static_cast<double>(work.n_rhs / 4) * block_us(4) +
                  static_cast<double>(work.n_rhs % 4 / 2) * block_us(2) +

@@ -231,8 +231,10 @@ class DevicesEngine final : public Engine {
   int64_t SolveDeviceBytes(int64_t n, int64_t nnz_a, int64_t nnz_m, int64_t n_rhs,
                            const SolveOptions& options, MForm form) const override {
     // Seven vectors of the levels, each of which has at most 0.8 of the unknowns of the one before
-    // it, and the scaling of A's.
-    const int64_t cycle = form == MForm::kParts ? (7 * 5 + 2) * 8 * n : 0;
+    // it, for one right-hand side, and for a block of them besides; and the scaling of A's.
+    const int32_t columns = CudaColumnsFor(options.method, n_rhs);
+    const int64_t vectors = 7 * 5 * (columns > 1 ? 1 + columns : 1);
+    const int64_t cycle = form == MForm::kParts ? (vectors + 2) * 8 * n : 0;
     return kernels::SolveDeviceBytes(n, nnz_a, nnz_m, n_rhs, options) + cycle;
   }
 

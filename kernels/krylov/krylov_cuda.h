@@ -79,8 +79,8 @@ struct SolveCudaTimings {
   double bytes = 0;  // SolveFigures::bytes
 };
 
-// Right-hand sides that one solve takes, at most: 1 where it runs within shared memory, with GMRES,
-// and with an M that is no matrix. `m` may be null.
+// Right-hand sides that one solve takes, at most: 1 where it runs within shared memory, and with
+// GMRES. `m` may be null.
 int32_t MostColumns(const CudaOperator& a, const CudaOperator* m, Method method);
 
 // Solves as Solve of krylov.h, with these differences. CG and BiCGSTAB solve right-hand sides in

@@ -5,13 +5,11 @@
 #include <variant>
 #include <vector>
 
+#include "kernels/amg/cuda/applied_cycle.h"
 #include "kernels/amg/cuda/cycle.h"
-#include "kernels/amg/cuda/few_rows.h"
 #include "kernels/base/cuda/scan_sort.h"
 #include "kernels/krylov/cuda/layout_grid.h"
-#include "kernels/krylov/cuda/node_product.h"
 #include "kernels/krylov/cuda/operator.h"
-#include "kernels/krylov/cuda/product.h"
 #include "kernels/sparse/cuda/symmetry.h"
 
 namespace spaid::cuda {
@@ -21,81 +19,6 @@ using kernels::SmootherKind;
 using layout::Blocks, layout::Lane, layout::ThreadOfGrid, layout::ThreadsOfGrid;
 using layout::WarpOfGrid, layout::WarpsOfGrid;
 constexpr int kThreads = layout::kThreads;
-
-// to = in ∘ r, scaled to the exponent of r's largest element.
-template <class Value>
-__global__ void __launch_bounds__(kThreads)
-    InKernel(int64_t n, const double* __restrict__ in, const double* __restrict__ r,
-             AppliedScale* scale, Value* __restrict__ to) {
-  if (scale->runs == 0) return;
-  const double largest = __longlong_as_double(static_cast<long long>(scale->largest));
-  const int exponent = largest > 0 && isfinite(largest) ? ilogb(largest) : 0;
-  if (ThreadOfGrid() == 0) scale->exponent = exponent;
-  const double down = ldexp(1.0, -exponent);
-  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) {
-    const double scaled = r[i] * down;
-    to[i] = static_cast<Value>(scaled * in[i]);
-  }
-}
-
-// Makes elements of vectors of those of a product, y. Without `inverse`: to = base + more + factor
-// y. With it a step of Chebyshev's smoother: g = base - y, d_to = keep d + step D⁻¹ g, to = more +
-// beta d_to. Pointers that are null stand for zeros, or nothing is written there; `base` and `more`
-// may be `to`, `base` may be `g`.
-template <class Value>
-struct CycleStep {
-  using WritesItself = void;
-  static constexpr int kSums = 1;
-
-  const AppliedScale* scale;
-  const Value *base = nullptr, *more = nullptr;
-  Value* to = nullptr;
-  double factor = 1;
-  const Value *inverse = nullptr, *d = nullptr;
-  Value *d_to = nullptr, *g = nullptr;
-  double keep = 0, step = 0, beta = 0;
-
-  __device__ bool Skip() const { return scale->runs == 0; }
-  __device__ void Row(int64_t i, double y, double (&)[1]) const {
-    const double first = base != nullptr ? static_cast<double>(base[i]) : 0;
-    const double second = more != nullptr ? static_cast<double>(more[i]) : 0;
-    if (inverse == nullptr) {
-      to[i] = static_cast<Value>(fma(factor, y, first + second));
-      return;
-    }
-    const double residual = first - y;
-    if (g != nullptr) g[i] = static_cast<Value>(residual);
-    const double before = d != nullptr ? keep * static_cast<double>(d[i]) : 0;
-    const double own = fma(step * static_cast<double>(inverse[i]), residual, before);
-    d_to[i] = static_cast<Value>(own);
-    to[i] = static_cast<Value>(fma(beta, own, second));
-  }
-  __device__ void Finish(double (&)[1][1]) const {}
-};
-
-// The same without a product.
-template <class Value>
-__global__ void __launch_bounds__(kThreads) ElementsKernel(int64_t n, CycleStep<Value> step) {
-  if (step.Skip()) return;
-  double none[1];
-  for (int64_t i = ThreadOfGrid(); i < n; i += ThreadsOfGrid()) step.Row(i, 0, none);
-}
-
-// x = M r, where M is dense, by rows: a warp a row.
-template <class Value>
-__global__ void __launch_bounds__(kThreads)
-    DenseKernel(int64_t n, const Value* __restrict__ m, const Value* __restrict__ r,
-                const AppliedScale* scale, Value* __restrict__ x) {
-  if (scale->runs == 0) return;
-  for (int64_t i = WarpOfGrid(); i < n; i += WarpsOfGrid()) {
-    double sum = 0;
-    for (int64_t j = Lane(); j < n; j += 32) {
-      sum = fma(static_cast<double>(m[i * n + j]), static_cast<double>(r[j]), sum);
-    }
-    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (Lane() == 0) x[i] = static_cast<Value>(sum);
-  }
-}
 
 __global__ void WidenKernel(int64_t count, const float* __restrict__ from,
                             double* __restrict__ to) {
@@ -200,90 +123,62 @@ struct Places {
   std::vector<int32_t> order, place;
 };
 
+// Lays the levels out.
 template <class Value>
-class Cycle final : public Applied {
+class Placing {
  public:
-  using Layout = std::variant<std::monostate, Csr<Value>, Dia<Value>, Bsr<Value>, FewRows<Value>>;
-  using Parts = kernels::CycleParts<Value>;
+  using Level = LevelOnDevice<Value>;
+  using Layout = typename Level::Layout;
   using Rows = kernels::Rows<Value>;
 
-  Cycle(Context& context, const Parts& parts, int64_t bytes, const UnknownOrder* order,
-        const kernels::Context& host)
-      : Applied(context, parts.levels.front().n),
-        context_(context),
-        host_(&host),
-        bytes_(bytes),
-        pre_(parts.pre),
-        post_(parts.post),
-        visits_(parts.visits),
-        inverse_(Upload(context, parts.inverse)) {
+  Placing(Context& context, const kernels::CycleParts<Value>& parts, int64_t bytes,
+          const UnknownOrder* order, const kernels::Context& host)
+      : context_(context), host_(host) {
     if (order != nullptr) places_ = Places(context, *order);
-    in_ = InOrder(parts.in);
-    out_ = InOrder(parts.out);
+    to_.bytes = bytes;
+    to_.pre = parts.pre;
+    to_.post = parts.post;
+    to_.visits = parts.visits;
+    to_.inverse = Upload(context, parts.inverse);
+    to_.in = InOrder(parts.in);
+    to_.out = InOrder(parts.out);
     for (const kernels::CycleLevel<Value>& from : parts.levels) {
-      levels_.push_back(Place(from));
+      to_.levels.push_back(Place(from));
       places_ = {};  // the first level's alone
     }
     context.Synchronize();
-    host_ = nullptr;
   }
 
-  Cycle(Context& context, const Hierarchy& made, int64_t bytes, const UnknownOrder* order,
-        const kernels::Context& host)
-      : Applied(context, made.levels.front().n),
-        context_(context),
-        host_(&host),
-        bytes_(bytes),
-        pre_(made.options.pre_sweeps),
-        post_(made.options.post_sweeps),
-        visits_(made.options.cycle == kernels::CycleKind::kW ? 2 : 1),
-        inverse_(Narrowed<Value>(context, made.inverse.rows)),
-        in_(context, n()),
-        out_(context, n()) {
+  Placing(Context& context, const Hierarchy& made, int64_t bytes, const UnknownOrder* order,
+          const kernels::Context& host)
+      : context_(context), host_(host) {
     const SetUpLevel& top = made.levels.front();
-    ScalesKernel<<<Blocks(context, n(), kThreads), kThreads, 0, context.stream>>>(
-        n(), made.scale.get(), top.left.get(), top.right.get(), made.sign, in_.get(), out_.get());
+    to_.bytes = bytes;
+    to_.pre = made.options.pre_sweeps;
+    to_.post = made.options.post_sweeps;
+    to_.visits = made.options.cycle == kernels::CycleKind::kW ? 2 : 1;
+    to_.inverse = Narrowed<Value>(context, made.inverse.rows);
+    to_.in = Buffer<double>(context, top.n);
+    to_.out = Buffer<double>(context, top.n);
+    ScalesKernel<<<Blocks(context, top.n, kThreads), kThreads, 0, context.stream>>>(
+        top.n, made.scale.get(), top.left.get(), top.right.get(), made.sign, to_.in.get(),
+        to_.out.get());
     CheckLaunch("ScalesKernel");
-    for (Buffer<double>* const of : {&in_, &out_}) *of = Carried(std::move(*of), order);
+    for (Buffer<double>* const of : {&to_.in, &to_.out}) *of = Carried(std::move(*of), order);
     const Buffer<int32_t> bad(context, 1);  // none is: the set-up has looked
     for (size_t l = 0; l < made.levels.size(); ++l) {
-      levels_.push_back(Place(made.levels[l],
-                              l + 1 < made.levels.size() ? &made.levels[l + 1] : nullptr,
-                              l == 0 ? order : nullptr, l == 0 && made.exactly_symmetric, bad));
+      to_.levels.push_back(Place(made.levels[l],
+                                 l + 1 < made.levels.size() ? &made.levels[l + 1] : nullptr,
+                                 l == 0 ? order : nullptr, l == 0 && made.exactly_symmetric, bad));
     }
     context.Synchronize();
-    host_ = nullptr;
   }
 
-  int64_t bytes_per_product() const override { return bytes_; }
-
-  AppliedResult Launch(const Context& context, const double* r) const override {
-    InKernel<<<Blocks(context, n(), kThreads), kThreads, 0, context.stream>>>(
-        n(), in_.get(), r, scale(), levels_.front().r_in.get());
-    CheckLaunch("InKernel");
-    const Value* const x = Visit(0);
-    if constexpr (std::is_same_v<Value, float>) {
-      return {x, nullptr, out_.get()};
-    } else {
-      return {nullptr, x, out_.get()};
-    }
-  }
+  CycleOnDevice<Value> Take() { return std::move(to_); }
 
  private:
-  struct Level {
-    int64_t n = 0;
-    Layout a, p, r, s, st;
-    SmootherKind kind = SmootherKind::kL1Jacobi;
-    Buffer<Value> diagonal;
-    std::vector<double> coefficients;
-    double rho = 1, omega = 1;
-    // Right-hand side; solutions, by turns; a residual; of smoothers: directions by turns, and a
-    // residual or a product between two factors.
-    Buffer<Value> r_in, x[2], t, d[2], g;
-  };
-
   void CheckStop() const {
-    const kernels::StopReason stopped = host_->stop.Poll();
+    const kernels::StopReason stopped = host_.stop.Poll();
     if (stopped != kernels::StopReason::kNone) {
       throw Refusal{kernels::StopStatus(stopped, "laying the hierarchy out on the device")};
     }
@@ -302,7 +197,6 @@ class Cycle final : public Applied {
     level.st = Square(from.st);
     level.p = Rectangular(from.p, true, from.r.n);
     level.r = Rectangular(from.r, false, from.n);
-    MakeVectors(level);
     return level;
   }
 
@@ -355,7 +249,6 @@ class Cycle final : public Applied {
         level.r = Rectangular(r, from.r.longest, r.values, from.n);
       }
     }
-    MakeVectors(level);
     return level;
   }
 
@@ -384,20 +277,6 @@ class Cycle final : public Applied {
         RowsInOrder(context_, turned.pattern(), turned.nnz, turned.values.get(), order);
     carried.columns = turned.columns;
     return Transpose(context_, carried);
-  }
-
-  void MakeVectors(Level& level) const {
-    const auto vector = [&] { return Buffer<Value>(context_, level.n); };
-    level.r_in = vector();
-    for (Buffer<Value>& x : level.x) x = vector();
-    level.t = vector();
-    if (level.kind == SmootherKind::kChebyshev) {
-      for (Buffer<Value>& d : level.d) d = vector();
-    }
-    if (level.kind == SmootherKind::kChebyshev || level.kind == SmootherKind::kFsai ||
-        level.kind == SmootherKind::kAfsai) {
-      level.g = vector();
-    }
   }
 
   template <class Element>
@@ -457,7 +336,7 @@ class Cycle final : public Applied {
   // where that need not be looked for.
   Layout Square(const Matrix& rows, int64_t longest, const Buffer<double>& values,
                 std::optional<bool> known = std::nullopt) {
-    if (!levels_.empty() && FewRows<Value>::Serves(rows, longest)) {
+    if (!to_.levels.empty() && FewRows<Value>::Serves(rows, longest)) {
       return MakeFewRows<Value>(context_, rows.pattern(), rows.nnz, values.get());
     }
     const bool symmetric =
@@ -500,147 +379,20 @@ class Cycle final : public Applied {
     return longest;
   }
 
-  CycleStep<Value> Step() const { return {.scale = scale()}; }
-
-  void Multiply(const Layout& m, const Value* x, const CycleStep<Value>& step) const {
-    std::visit(
-        [&](const auto& own) {
-          using Own = std::decay_t<decltype(own)>;
-          if constexpr (std::is_same_v<Own, FewRows<Value>>) {
-            LaunchProduct(context_, own, x, step);
-          } else if constexpr (!std::is_same_v<Own, std::monostate>) {
-            LaunchProduct(Branch{context_.stream}, own, x, static_cast<Value*>(nullptr), step);
-          }
-        },
-        m);
-  }
-
-  // t = r - A x; x null: r itself.
-  const Value* Residual(const Level& level, const Value* x) const {
-    if (x == nullptr) return level.r_in.get();
-    CycleStep<Value> step = Step();
-    step.base = level.r_in.get();
-    step.factor = -1;
-    step.to = level.t.get();
-    Multiply(level.a, x, step);
-    return step.to;
-  }
-
-  // The buffer of x, where it is one of the level's solutions, to be updated in place.
-  static Value* Own(const Level& level, const Value* x) {
-    return x == level.x[1].get() ? level.x[1].get() : level.x[0].get();
-  }
-  static Value* Other(const Level& level, const Value* x) {
-    return x == level.x[0].get() ? level.x[1].get() : level.x[0].get();
-  }
-
-  // x + S (r - A x), or with Sᵀ; x null: zero.
-  const Value* Smooth(const Level& level, bool transposed, const Value* x) const {
-    CycleStep<Value> step = Step();
-    switch (level.kind) {
-      case SmootherKind::kFsai:
-      case SmootherKind::kAfsai: {
-        const Value* const residual = Residual(level, x);
-        CycleStep<Value> between = Step();
-        between.to = level.g.get();
-        Multiply(level.s, residual, between);
-        step.base = x;
-        step.factor = level.omega;
-        step.to = Own(level, x);
-        Multiply(level.st, level.g.get(), step);
-        return step.to;
-      }
-      case SmootherKind::kStaticSpai: {
-        const Value* const residual = Residual(level, x);
-        const bool other = transposed && !std::holds_alternative<std::monostate>(level.st);
-        step.base = x;
-        step.to = Own(level, x);
-        Multiply(other ? level.st : level.s, residual, step);
-        return step.to;
-      }
-      case SmootherKind::kChebyshev:
-        return Chebyshev(level, x);
-      default:  // the diagonal is in the level's scaling
-        if (x == nullptr) return level.r_in.get();
-        step.base = level.r_in.get();
-        step.more = x;
-        step.factor = -1;
-        step.to = Other(level, x);
-        Multiply(level.a, x, step);
-        return step.to;
-    }
-  }
-
-  const Value* Chebyshev(const Level& level, const Value* x) const {
-    CycleStep<Value> step = Step();
-    step.inverse = level.diagonal.get();
-    step.base = level.r_in.get();
-    step.more = x;
-    step.to = Other(level, x);
-    step.d_to = level.d[0].get();
-    step.step = 4 / (3 * level.rho);
-    step.beta = level.coefficients[0];
-    if (x != nullptr) {
-      step.g = level.g.get();
-      Multiply(level.a, x, step);
-    } else {
-      ElementsKernel<<<Blocks(context_, level.n, kThreads), kThreads, 0, context_.stream>>>(level.n,
-                                                                                            step);
-      CheckLaunch("ElementsKernel");
-    }
-    for (size_t k = 1; k < level.coefficients.size(); ++k) {
-      const auto i = static_cast<double>(k);
-      if (step.g != nullptr) step.base = step.g;
-      step.g = level.g.get();
-      step.more = step.to;
-      step.d = step.d_to;
-      step.d_to = level.d[k % 2].get();
-      step.keep = (2 * i - 1) / (2 * i + 3);
-      step.step = (8 * i + 4) / ((2 * i + 3) * level.rho);
-      step.beta = level.coefficients[k];
-      Multiply(level.a, step.d, step);
-    }
-    return step.to;
-  }
-
-  // The solution of level l for its right-hand side, in one of its vectors.
-  const Value* Visit(size_t l) const {
-    const Level& level = levels_[l];
-    if (l + 1 == levels_.size()) return Coarsest(level);
-    const Value* x = nullptr;
-    for (int sweep = 0; sweep < pre_; ++sweep) x = Smooth(level, false, x);
-    for (int visit = 0; visit < visits_; ++visit) {
-      CycleStep<Value> down = Step();
-      down.to = levels_[l + 1].r_in.get();
-      Multiply(level.r, Residual(level, x), down);
-      const Value* const below = Visit(l + 1);
-      CycleStep<Value> up = Step();
-      up.base = x;
-      up.to = Own(level, x);
-      Multiply(level.p, below, up);
-      x = up.to;
-    }
-    for (int sweep = 0; sweep < post_; ++sweep) x = Smooth(level, true, x);
-    return x;
-  }
-
-  const Value* Coarsest(const Level& level) const {
-    if (inverse_.size() == 0) return Smooth(level, true, Smooth(level, false, nullptr));
-    DenseKernel<<<Blocks(context_, level.n, layout::kWarps), kThreads, 0, context_.stream>>>(
-        level.n, inverse_.get(), level.r_in.get(), scale(), level.x[0].get());
-    CheckLaunch("DenseKernel");
-    return level.x[0].get();
-  }
-
   Context& context_;
-  const kernels::Context* host_;  // while this is made
-  const int64_t bytes_;
-  const int pre_, post_, visits_;
-  const Buffer<Value> inverse_;  // by rows; empty: the last level is smoothed
-  Buffer<double> in_, out_;
+  const kernels::Context& host_;
   Places places_;  // while the first level is made: the order of A's unknowns; empty: their own
-  std::vector<Level> levels_;
+  CycleOnDevice<Value> to_;
 };
+
+template <class Value, class From>
+std::unique_ptr<const Applied> Make(Context& context, const From& from, int64_t bytes,
+                                    const UnknownOrder* order, const kernels::Context& host) {
+  return MakeAppliedCycle<Value>(context,
+                                 std::make_shared<const CycleOnDevice<Value>>(
+                                     Placing<Value>(context, from, bytes, order, host).Take()),
+                                 /*columns=*/1);
+}
 
 }  // namespace
 
@@ -648,15 +400,15 @@ template <class Value>
 std::unique_ptr<const Applied> MakeCycle(Context& context, const kernels::CycleParts<Value>& parts,
                                          int64_t bytes, const UnknownOrder* order,
                                          const kernels::Context& host) {
-  return std::make_unique<Cycle<Value>>(context, parts, bytes, order, host);
+  return Make<Value>(context, parts, bytes, order, host);
 }
 
 std::unique_ptr<const Applied> MakeCycle(Context& context, const Hierarchy& made, int64_t bytes,
                                          const UnknownOrder* order, const kernels::Context& host) {
   if (made.options.hierarchy_precision == kernels::Precision::kFp64) {
-    return std::make_unique<Cycle<double>>(context, made, bytes, order, host);
+    return Make<double>(context, made, bytes, order, host);
   }
-  return std::make_unique<Cycle<float>>(context, made, bytes, order, host);
+  return Make<float>(context, made, bytes, order, host);
 }
 
 template std::unique_ptr<const Applied> MakeCycle(Context&, const kernels::CycleParts<float>&,

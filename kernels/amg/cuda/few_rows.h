@@ -9,6 +9,7 @@
 #include "kernels/amg/cuda/lanes.h"
 #include "kernels/base/cuda/context.h"
 #include "kernels/krylov/cuda/layout_grid.h"
+#include "kernels/krylov/cuda/product_parts.h"
 #include "kernels/sparse/cuda/matrix.h"
 
 namespace spaid::cuda {
@@ -46,22 +47,29 @@ __global__ void __launch_bounds__(layout::kThreads)
   }
 }
 
-// step.Row(i, (A x)_i) for all rows, unless step.Skip().
-template <int kLanes, class Value, class Step>
+// step.Row(at, (A x)_at) for the elements of all columns v that step.Runs(v).
+template <int kColumns, int kLanes, class Value, class Step>
 __global__ void __launch_bounds__(layout::kThreads)
     ProductKernel(int64_t n, const int64_t* __restrict__ ptr, const int32_t* __restrict__ columns,
                   const Value* __restrict__ values, const Value* __restrict__ x, Step step) {
-  if (step.Skip()) return;
+  if (!AnyRuns<kColumns>(!step.Skip())) return;
   const auto entries = [&](int64_t i) { return ptr[i + 1] - ptr[i]; };
   ForRowsByLength<kLanes>(n, entries, [&](const auto& group, int64_t i) {
-    double sum = 0;
+    double sums[kColumns] = {};
+    const int64_t end = ptr[i + 1];
 #pragma unroll 4
-    for (int64_t p = ptr[i] + group.lane; p < ptr[i + 1]; p += group.lanes) {
-      sum = fma(static_cast<double>(values[p]), static_cast<double>(x[columns[p]]), sum);
+    for (int64_t p = ptr[i] + group.lane; p < end; p += group.lanes) {
+      const auto entry = static_cast<double>(values[p]);
+      double row[kColumns];
+      product::LoadRow<kColumns>(x + int64_t{columns[p]} * kColumns, true, row);
+      for (int v = 0; v < kColumns; ++v) sums[v] = fma(entry, row[v], sums[v]);
     }
-    sum = group.Best(sum, [](double one, double other) { return one + other; });
-    double none[1];
-    if (group.lane == 0) step.Row(i, sum, none);
+#pragma unroll
+    for (int v = 0; v < kColumns; ++v) {
+      sums[v] = group.Best(sums[v], [](double one, double other) { return one + other; });
+      const bool is_own = v % group.lanes == group.lane;
+      if (is_own && (kColumns == 1 || step.Runs(v))) step.Row(i * kColumns + v, sums[v]);
+    }
   });
 }
 
@@ -87,13 +95,14 @@ FewRows<Value> MakeFewRows(Context& context, const PatternRef& rows, int64_t nnz
   return to;
 }
 
-template <class Value, class Step>
+template <int kColumns, class Value, class Step>
 void LaunchProduct(const Context& context, const FewRows<Value>& rows, const Value* x,
                    const Step& step) {
   const auto launch = [&](auto lanes) {
-    few_rows::ProductKernel<lanes><<<layout::Blocks(context, rows.n, layout::kThreads / lanes),
-                                     layout::kThreads, 0, context.stream>>>(
-        rows.n, rows.ptr.get(), rows.columns.get(), rows.values.get(), x, step);
+    few_rows::ProductKernel<kColumns, lanes>
+        <<<layout::Blocks(context, rows.n, layout::kThreads / lanes), layout::kThreads, 0,
+           context.stream>>>(rows.n, rows.ptr.get(), rows.columns.get(), rows.values.get(), x,
+                             step);
   };
   switch (rows.lanes) {
     case 2:

@@ -184,8 +184,7 @@ Placed CudaOperator::OfDiagonal(const std::shared_ptr<CudaDevice>& device,
 int32_t MostColumns(const CudaOperator& a, const CudaOperator* m, Method method) {
   const cuda::Operator* const with = m != nullptr ? cuda::There(*m).op.get() : nullptr;
   const bool alone =
-      method == Method::kGmres || cuda::SmemLayout(*cuda::There(a).op, with) != nullptr ||
-      (with != nullptr && std::holds_alternative<std::unique_ptr<const cuda::Applied>>(*with));
+      method == Method::kGmres || cuda::SmemLayout(*cuda::There(a).op, with) != nullptr;
   return alone ? 1 : kMostCudaColumns;
 }
 

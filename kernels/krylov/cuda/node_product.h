@@ -70,17 +70,7 @@ __device__ void AddBlocks(const Ref& a, int32_t place, int group, const X* x,
 #pragma unroll
       for (int c = 0; c < kNode; ++c) {
         const X* const from = x + (int64_t{block.column} * kNode + c) * kColumns;
-        if constexpr (kColumns == 1) {
-          xs[u][c] = block.in ? __ldg(from) : 0.0;
-        } else {
-#pragma unroll
-          for (int v = 0; v < kColumns; v += 2) {
-            const double2 pair =
-                block.in ? __ldg(reinterpret_cast<const double2*>(from + v)) : double2{0, 0};
-            xs[u][c * kColumns + v] = pair.x;
-            xs[u][c * kColumns + v + 1] = pair.y;
-          }
-        }
+        product::LoadRow<kColumns>(from, block.in, &xs[u][c * kColumns]);
       }
     }
 #pragma unroll
@@ -116,8 +106,8 @@ struct RegisterSums {
   }
 };
 template <int kColumns, int kNode, int kSums>
-using EpilogueSums =
-    std::conditional_t<kNode == 1, SlotSums<kColumns, kSums>, RegisterSums<kColumns, kSums>>;
+using EpilogueSums = std::conditional_t<kNode == 1 || kSums == 0, SlotSums<kColumns, kSums>,
+                                        RegisterSums<kColumns, kSums>>;
 
 // The product of a thread's nodes, or, where warps share blocks, of its part of them; in the end a
 // thread adds up rows of the block's nodes, slot by slot. Where `runs` is false, nothing is done

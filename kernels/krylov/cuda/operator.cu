@@ -82,12 +82,20 @@ int64_t BytesPerProduct(const Operator& op) {
         if constexpr (kIsDiagonal<decltype(own)>) {
           return 3 * own.values.size() * static_cast<int64_t>(sizeof(double));
         } else if constexpr (kIsApplied<decltype(own)>) {
-          return own->bytes_per_product();
+          return own->traffic().matrices + own->traffic().vectors;
         } else {
           return own.bytes_per_product();
         }
       },
       op);
+}
+
+Traffic TrafficOf(const Operator& op) {
+  if (const auto* applied = std::get_if<std::unique_ptr<const Applied>>(&op)) {
+    return (*applied)->traffic();
+  }
+  const int64_t x_and_y = 2 * 8 * SizeOf(op);
+  return {BytesPerProduct(op) - x_and_y, x_and_y};
 }
 
 const SmemCsr* SmemLayout(const Operator& a, const Operator* m) {
@@ -114,9 +122,11 @@ void Product(const Context& context, const Operator& op, const double* x, double
 void Apply(const Context& context, const Operator& op, const double* x, double* y) {
   if (const auto* diagonal = std::get_if<Diagonal>(&op)) {
     LaunchDiagonal(context, diagonal->values.size(), diagonal->values.get(), x, y);
-  } else {
-    Product(context, op, x, y, ProductEnd<1, 0>{});
+    return;
   }
+  const auto* applied = std::get_if<std::unique_ptr<const Applied>>(&op);
+  WithColumns(applied != nullptr ? (*applied)->columns() : 1,
+              [&](auto columns) { Product(context, op, x, y, ProductEnd<columns, 0>{}); });
 }
 
 double TimeProducts(Context& context, const Operator& op, int products) {

@@ -36,13 +36,15 @@ Operator MakeOperator(Context& context, const PatternRef& pattern, const double*
 void UpdateOperator(Context& context, const Matrix& matrix, Operator& op);
 
 int64_t SizeOf(const Operator& op);           // n
-int64_t BytesPerProduct(const Operator& op);  // that must move at the least
+int64_t BytesPerProduct(const Operator& op);  // of one column, that must move at the least
+Traffic TrafficOf(const Operator& op);        // the same
 
 // A's layout for solves within shared memory (persistent_smem.h); null: A does not fit, or M is
 // explicit. `m` may be null.
 const SmemCsr* SmemLayout(const Operator& a, const Operator* m);
 
-// y = A x on the context's stream; x and y on the device.
+// y = A x on the context's stream; x and y on the device: one vector each, or as many columns as
+// what is no matrix has vectors for.
 void Apply(const Context& context, const Operator& op, const double* x, double* y);
 
 // The median time of so many products, each alone, in milliseconds by the device's clock.

@@ -4,13 +4,13 @@
 // x is one vector, or kColumns interleaved ones (sums.h), for which A is read once.
 //
 //   struct Epilogue {                    // trivially copyable
-//     static constexpr int kSums = 1;    // at least 1
+//     static constexpr int kSums = 1;    // 0: it writes itself, without sums and Finish
 //     // True: the thread's column of y keeps its values, and nothing else is done for it; true for
 //     // all columns: the whole launch does nothing, Finish is not called. The data that it reads
 //     // must not change during the launch.
 //     __device__ bool Skip() const;
-//     // Called once for every element of y, by one thread, after y[at] = y_at was written, or in
-//     // place of that, where there is a type Epilogue::WritesItself.
+//     // Called once for every element of y, by one thread, after y[at] = y_at was written, or,
+//     // without the sums, in place of that.
 //     __device__ void Row(int64_t at, double y_at, double (&sums)[kSums]);
 //     // Called once by all kProductThreads threads of every block, in the end, each with the sums
 //     of
@@ -33,9 +33,7 @@ namespace spaid::cuda {
 namespace product {
 
 template <class Epilogue>
-inline constexpr bool kWritesItself = requires {
-  typename Epilogue::WritesItself;
-};
+inline constexpr bool kWritesItself = Epilogue::kSums == 0;
 
 inline constexpr int kWarps = kProductThreads / 32;
 
@@ -87,9 +85,13 @@ __device__ double LaneDot(const int32_t* cols, const Value* values, int count, c
   return sum;
 }
 
+// Whether lanes take their pairs of columns in rotated order: those of floats are one load.
+template <class X>
+inline constexpr bool kRotated = std::is_same_v<X, double>;
+
 // The same of several columns of x interleaved, in pairs that begin at x + at[.].
-template <int kColumns, bool kStream, class Value, int kPairs>
-__device__ void WideDot(const int32_t* cols, const Value* values, int count, const double* x,
+template <int kColumns, bool kStream, class Value, class X, int kPairs>
+__device__ void WideDot(const int32_t* cols, const Value* values, int count, const X* x,
                         const int (&at)[kPairs], double2 (&sums)[kPairs]) {
   constexpr int kEach = kTogether<kColumns>;
 #pragma unroll
@@ -106,11 +108,18 @@ __device__ void WideDot(const int32_t* cols, const Value* values, int count, con
     }
 #pragma unroll
     for (int u = 0; u < kEach; ++u) {
-      const double* const from = x + int64_t{col[u]} * kColumns;
+      const X* const from = x + int64_t{col[u]} * kColumns;
+      if constexpr (kRotated<X>) {
 #pragma unroll
-      for (int j = 0; j < kPairs; ++j) {
-        xs[u][j] =
-            k + u < count ? __ldg(reinterpret_cast<const double2*>(from + at[j])) : double2{0, 0};
+        for (int j = 0; j < kPairs; ++j) {
+          xs[u][j] =
+              k + u < count ? __ldg(reinterpret_cast<const double2*>(from + at[j])) : double2{0, 0};
+        }
+      } else {
+        double row[kColumns];
+        LoadRow<kColumns>(from, k + u < count, row);
+#pragma unroll
+        for (int j = 0; j < kPairs; ++j) xs[u][j] = {row[2 * j], row[2 * j + 1]};
       }
     }
 #pragma unroll
@@ -149,7 +158,7 @@ __device__ void Dot(const int32_t* cols, const Value* values, const Count& count
     // Groups of four lanes take their pairs in rotated order, which avoids bank conflicts.
     int at[kPairs];
 #pragma unroll
-    for (int j = 0; j < kPairs; ++j) at[j] = 2 * ((j + lane / 4) % kPairs);
+    for (int j = 0; j < kPairs; ++j) at[j] = 2 * ((j + (kRotated<X> ? lane / 4 : 0)) % kPairs);
     double2 sums[kPairs];
     WideDot<kColumns, kStream>(cols + lane, values + lane, count(lane), x, at, sums);
 #pragma unroll
@@ -205,6 +214,16 @@ class SlotSums {
     }
   }
   double own_[kSums];  // used with a single column
+};
+template <int kColumns>
+class SlotSums<kColumns, 0> {
+ public:
+  template <class Epilogue>
+  __device__ void Row(const Epilogue& epilogue, int64_t at, double y, int) {
+    epilogue.Row(at, y);
+  }
+  template <class Epilogue>
+  __device__ void Finish(const Epilogue&) {}
 };
 
 // The piece whose warp adds up all pieces of its row. It belongs to the last block that has any of
@@ -462,12 +481,11 @@ __global__ void __launch_bounds__(kProductThreads, kTileResident<kColumns>)
 
 }  // namespace product
 
-// y = A x on the branch's stream; x and y, of doubles, or, where there is one column, of floats,
-// have n rows of kColumns elements on the device; nothing,
-// nor the epilogue, may write x meanwhile. Uses at most kProductMaxBlocks blocks of kProductThreads
-// threads, the same number for every epilogue; which thread gets which rows is fixed, so that all
-// sums are the same bits in every launch, and a column's for every kColumns: 1, 2 or 4. One launch
-// of the same matrix at a time.
+// y = A x on the branch's stream; x and y, of doubles or floats, have n rows of kColumns elements
+// on the device; nothing, nor the epilogue, may write x meanwhile. Uses at most kProductMaxBlocks
+// blocks of kProductThreads threads, the same number for every epilogue; which thread gets which
+// rows is fixed, so that all sums are the same bits in every launch, and a column's for every
+// kColumns: 1, 2 or 4. One launch of the same matrix at a time.
 template <int kColumns = 1, class Value, class X, class Epilogue>
 void LaunchProduct(const Branch& branch, const Csr<Value>& rows, const X* x, X* y,
                    const Epilogue& epilogue) {

@@ -78,7 +78,7 @@ using AnyProductEnd = std::variant<ProductEnd<1, 0>, ProductEnd<1, 1>, ProductEn
 void Product(const Context& context, const Operator& op, const double* x, double* y,
              const AnyProductEnd& end);
 
-// The same of what is no matrix, of one column.
+// The same of what is no matrix, with vectors for as many columns.
 void Product(const Context& context, const Applied& a, const double* x, double* y,
              const AnyProductEnd& end);
 

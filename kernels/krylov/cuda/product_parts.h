@@ -16,6 +16,38 @@ __device__ T Load(const T* at) {
   }
 }
 
+// Loads the elements of a row of kColumns interleaved vectors; `in` false: zeros.
+template <int kColumns>
+__device__ void LoadRow(const double* from, bool in, double* to) {
+  if constexpr (kColumns == 1) {
+    to[0] = in ? __ldg(from) : 0.0;
+  } else {
+#pragma unroll
+    for (int v = 0; v < kColumns; v += 2) {
+      const double2 pair = in ? __ldg(reinterpret_cast<const double2*>(from + v)) : double2{0, 0};
+      to[v] = pair.x;
+      to[v + 1] = pair.y;
+    }
+  }
+}
+template <int kColumns>
+__device__ void LoadRow(const float* from, bool in, double* to) {
+  static_assert(kColumns <= 2 || kColumns == 4);
+  if constexpr (kColumns == 1) {
+    to[0] = in ? __ldg(from) : 0.0;
+  } else if constexpr (kColumns == 2) {
+    const float2 row = in ? __ldg(reinterpret_cast<const float2*>(from)) : float2{0, 0};
+    to[0] = row.x;
+    to[1] = row.y;
+  } else {
+    const float4 row = in ? __ldg(reinterpret_cast<const float4*>(from)) : float4{0, 0, 0, 0};
+    to[0] = row.x;
+    to[1] = row.y;
+    to[2] = row.z;
+    to[3] = row.w;
+  }
+}
+
 // Sums, in each slot, over the lanes that differ from the slot's own only in the bits below kLanes,
 // a power of two.
 template <int kLanes, int kColumns>

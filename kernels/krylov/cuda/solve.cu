@@ -81,6 +81,16 @@ __global__ void ColumnKernel(int64_t n, int columns, int column, const double* f
   to[i * columns + column] = from != nullptr ? from[i * columns + column] : 0;
 }
 
+bool IsApplied(const Operator* m) {
+  return m != nullptr && std::holds_alternative<std::unique_ptr<const Applied>>(*m);
+}
+
+// M with vectors for so many columns, where it is no matrix and has them for one.
+std::optional<Operator> Widened(const Factors& m, int columns) {
+  if (columns == 1 || !IsApplied(m.first)) return std::nullopt;
+  return std::get<std::unique_ptr<const Applied>>(*m.first)->ForColumns(columns);
+}
+
 unsigned BlocksOf(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) / kThreads); }
 
 }  // namespace
@@ -88,7 +98,8 @@ unsigned BlocksOf(int64_t n) { return static_cast<unsigned>((n + kThreads - 1) /
 Solve::Solve(Context& context, const Operator& a, const Factors& m, const RightHandSides& rhs)
     : context_(context),
       a_(a),
-      m_(m),
+      wide_m_(Widened(m, rhs.columns)),
+      m_(wide_m_ ? Factors{&*wide_m_} : m),
       n_(SizeOf(a)),
       columns_(rhs.columns),
       b_(Vector()),
@@ -193,12 +204,12 @@ void Solve::Begin(int column, const SolveStart& start) {
 }
 
 Traffic Solve::Count(int64_t products, int64_t passes) const {
-  const int64_t x_and_y = 2 * 8 * n_;
   Traffic one{0, 0};
   for (const Operator* op : {&a_, m_.first, m_.then}) {
     if (op == nullptr) continue;
-    one.matrices += BytesPerProduct(*op) - x_and_y;
-    one.vectors += x_and_y;
+    const Traffic own = TrafficOf(*op);
+    one.matrices += own.matrices;
+    one.vectors += own.vectors;
   }
   return {products * one.matrices, products * one.vectors + 8 * n_ * passes};
 }
@@ -209,11 +220,18 @@ void Solve::LaunchBatch() {
     batch_ = kPersistentBatch;
     return;
   }
+  // With what is no matrix an iteration is so many launches that a graph of it is enough, and takes
+  // as long to make as it runs: so that happens while the first iteration runs.
+  const bool many = IsApplied(m_.first);
+  if (many && batch_ == 0) {
+    batch_ = 1;
+    return Iterate();
+  }
   if (graph_ == nullptr) {
     const Traffic bytes = traffic();
     const double us =
         kIterationUs + static_cast<double>(bytes.matrices + columns_ * bytes.vectors) / kBytesPerUs;
-    batch_ = std::clamp(static_cast<int>(kBatchUs / us), 1, kMostInBatch);
+    batch_ = many ? 1 : std::clamp(static_cast<int>(kBatchUs / us), 1, kMostInBatch);
     Check(cudaStreamBeginCapture(context_.stream, cudaStreamCaptureModeThreadLocal),
           "cudaStreamBeginCapture");
     cudaGraph_t graph = nullptr;

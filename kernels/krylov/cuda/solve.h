@@ -11,8 +11,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
-#include <type_traits>
+#include <optional>
 #include <variant>
 
 #include "kernels/base/cuda/context.h"
@@ -40,28 +39,6 @@ struct RightHandSides {
   const double* const* b;   // one pointer a column
   const double* const* x0;  // initial guesses; null, for all or for a column: zero
   const int32_t* order;     // on the device: which of theirs is the k-th unknown; null: the k-th
-};
-
-// use(std::integral_constant<int, columns>{}).
-template <class Use>
-auto WithColumns(int columns, const Use& use) {
-  switch (columns) {
-    case 1:
-      return use(std::integral_constant<int, 1>{});
-    case 2:
-      return use(std::integral_constant<int, 2>{});
-    case 4:
-      return use(std::integral_constant<int, 4>{});
-    default:
-      throw Failure(CudaFault::kError,
-                    "no kernels for so many columns: " + std::to_string(columns));
-  }
-}
-
-// Bytes that one iteration moves at the least: `matrices` for all columns together, `vectors` for
-// each of them.
-struct Traffic {
-  int64_t matrices, vectors;
 };
 
 class Solve {
@@ -103,7 +80,7 @@ class Solve {
   virtual void Settle() = 0;
   // Completes x, where a method leaves its update open from segment to segment.
   virtual void Complete() {}
-  virtual Traffic traffic() const = 0;
+  virtual Traffic traffic() const = 0;  // of an iteration
 
   // Traffic of so many products with A, and as many with M where there is one, and so many passes
   // over a vector.
@@ -115,6 +92,7 @@ class Solve {
 
   Context& context_;
   const Operator& a_;
+  const std::optional<Operator> wide_m_;  // of M that is no matrix, for several columns
   const Factors m_;
   const int64_t n_;
   const int columns_;

@@ -14,6 +14,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cuda/atomic>
+#include <string>
+#include <type_traits>
 
 #include "kernels/base/cuda/context.h"
 #include "kernels/krylov/solve_device_estimate.h"
@@ -24,6 +26,22 @@ inline constexpr int kSumThreads = 256;
 inline constexpr int kMostSumBlocks = 2048;
 inline constexpr int kMostSums = 4;
 inline constexpr int kMostColumns = kernels::kMostCudaColumns;
+
+// use(std::integral_constant<int, columns>{}).
+template <class Use>
+auto WithColumns(int columns, const Use& use) {
+  switch (columns) {
+    case 1:
+      return use(std::integral_constant<int, 1>{});
+    case 2:
+      return use(std::integral_constant<int, 2>{});
+    case 4:
+      return use(std::integral_constant<int, 4>{});
+    default:
+      throw Failure(CudaFault::kError,
+                    "no kernels for so many columns: " + std::to_string(columns));
+  }
+}
 
 // Memory for the blocks' partial sums; `arrived` is 0 between launches. One launch at a time uses
 // it.

@@ -75,17 +75,7 @@ __device__ void MultiplyTile(const TileEntries<kLate, Value>& entries, const X* 
     for (int u = 0; u < kTogether; ++u) {
       const bool in = entries.In(some + u);
       const X* const from = x + int64_t{entries.col[some + u]} * kColumns;
-      if constexpr (kColumns == 1) {
-        xs[u][0] = in ? __ldg(from) : 0.0;
-      } else {
-#pragma unroll
-        for (int v = 0; v < kColumns; v += 2) {
-          const double2 pair =
-              in ? __ldg(reinterpret_cast<const double2*>(from + v)) : double2{0, 0};
-          xs[u][v] = pair.x;
-          xs[u][v + 1] = pair.y;
-        }
-      }
+      LoadRow<kColumns>(from, in, xs[u]);
     }
 #pragma unroll
     for (int u = 0; u < kTogether; ++u) {
