@@ -106,8 +106,7 @@ std::string LevelTable(const AmgQuality& q, bool color) {
     const auto unless_last = [last](int64_t count) { return last ? "-" : FormatCount(count); };
     table.Add({std::to_string(l), FormatCount(level.rows), FormatCount(level.nnz),
                unless_last(level.aggregates), unless_last(level.isolated), unless_last(level.nnz_p),
-               level.nnz_smoother > 0 ? FormatCount(level.nnz_smoother) : "-",
-               Remark(q, l)});
+               level.nnz_smoother > 0 ? FormatCount(level.nnz_smoother) : "-", Remark(q, l)});
   }
   return table.Text(color);
 }

@@ -16,29 +16,30 @@
 
 namespace spaid::kernels {
 
-// Nodes x + extent[0] (y + extent[1] z).
+// Holds how many nodes a grid has in x, y and z; node (x, y, z) has the number
+// x + extent[0] (y + extent[1] z).
 struct Grid {
   std::array<int64_t, 3> extent = {0, 0, 0};  // zeros: there is no grid
   int64_t nodes() const { return extent[0] * extent[1] * extent[2]; }
 };
 
-inline constexpr int kMostOfCorner = 8;  // nodes in the row of one in a corner
-// Returns the grid that the first row of A tells of: beside its node stand 1 in x, then the first
-// in y, then the first in z, each of which may have its neighbours in the row, too. There is none
-// where lines or planes of so many nodes do not come to `nodes`. The other rows are not looked at,
-// and in a longer first row there is none.
+inline constexpr int kMostOfCorner = 8;  // nodes of a box of two, in the row of the first node
+// Returns the grid whose first node has the first row of A: node 1 is beside it in x, the next that
+// is not beside that one in y, and so in z. `block`: unknowns of a node. No grid where these lines
+// and planes do not come to `nodes`, or the row has more nodes than kMostOfCorner. The other rows
+// are not looked at.
 Grid FindGrid(std::span<const int32_t> first_row, int64_t nodes, int block);
 
 inline constexpr int64_t kBoxWidth = 3;
-// Returns the boxes of a line of nodes, the last of which has two to four.
+// Returns the boxes of a line of nodes: three in each but the last, which has two to four (or one,
+// where the line is one node).
 inline int64_t BoxesOf(int64_t extent) { return extent < 2 ? 1 : (extent + 1) / kBoxWidth; }
 
-// Bits of all that strong couplings of a grid are.
+// Holds what the strong couplings of a grid are, as bits: 1 << m where some join nodes a step apart
+// in the directions m (1: x, 2: y, 4: z, and sums of these); kOffGrid where some join others; and
+// m << kLacking where neighbours in a direction of m, of one box, are not coupled.
 using GridCouplings = uint32_t;
-// They join nodes that are more than a step apart in some direction.
 inline constexpr GridCouplings kOffGrid = 1;
-// 1 << m: they join nodes that are a step apart in the directions m. 1: x, 2: y, 4: z.
-// m << kLacking: two nodes of a box, a step apart in a direction of m, lack it.
 inline constexpr int kLacking = 8;
 
 // Returns the directions in which boxes are three wide: those of strong couplings, where all boxes
