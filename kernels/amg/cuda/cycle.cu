@@ -340,15 +340,8 @@ class Cycle final : public Applied {
     const bool is_known = is_symmetric && from.left.size() == 0;
     level.a = square(from.a, {&from.left}, {&from.right},
                      is_known ? std::optional<bool>(true) : std::nullopt);
-    // G of nodes has no diagonals and blocks to look for.
-    const auto factor = [&](const RowMatrix& of) {
-      if (order != nullptr || from.near_count == 1 || of.n == 0) {
-        return square(of, {}, {}, /*symmetric=*/false);
-      }
-      return Rectangular(of, of.longest, scaled(of, {}, {}), from.n);
-    };
-    level.s = factor(from.g);
-    level.st = factor(from.gt);
+    level.s = square(from.g, {}, {}, /*symmetric=*/false);
+    level.st = square(from.gt, {}, {}, /*symmetric=*/false);
     if (below != nullptr) {
       Buffer<double> of_p = scaled(from.p, {&from.right, true}, {&below->right});
       Buffer<double> of_r = scaled(from.r, {&below->left}, {&from.left, true});
