@@ -85,7 +85,7 @@ class DeviceBound {
                          : static_cast<double>(kEntryBytes * MostProductEntries(nnz));
     const double scaling = 44 * nnz_ + 64 * rows;  // Aᵀ, and the scratch of its sort
     bytes_ = kFixed + 16 * coarse + static_cast<double>(MostPlanBytes(n, nnz)) +
-             24 * vectors_ * rows +
+             (of_nodes_ ? 24 * vectors_ * rows : 0) +
              std::max(scaling, From(rows, nnz_, (options.max_operator_complexity - 1) * nnz_, 0));
   }
   int64_t bytes() const { return static_cast<int64_t>(bytes_); }
