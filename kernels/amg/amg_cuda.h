@@ -42,11 +42,11 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
                                                 AmgCudaTimings* timings = nullptr);
 
 // As RebuildAmg, by a plan that this device has made, with the bits of the host's RebuildAmg by the
-// host's plan of the same matrix. Nothing, and then all is to be built anew, where A is symmetric
-// and that of the plan was not, or the other way round, where the diagonal has a zero, or, of a
-// symmetric A, both signs, and where the near-null vector has zeros elsewhere. Errors besides those
-// of BuildAmgOnCuda: INVALID_ARGUMENT/PLAN_MISMATCH where A has another pattern, or the plan is
-// another device's.
+// host's plan of the same matrix, but for G, which is made on its pattern of before. Nothing, and
+// then all is to be built anew, where A is symmetric and that of the plan was not, or the other way
+// round, where the diagonal has a zero, or, of a symmetric A, both signs, and where near-null
+// vectors are others in number, or their zeros elsewhere. Errors besides those of BuildAmgOnCuda:
+// INVALID_ARGUMENT/PLAN_MISMATCH where A has another pattern, or the plan is another device's.
 Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
                                                   const std::shared_ptr<const AmgPlanThere>& plan,
                                                   const CscView& a, const NearNullInput& near_null,

@@ -64,38 +64,51 @@ bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOption
 
 namespace {
 
-// Bytes of a set-up of nodes of one unknown on a device, level by level. Each aggregate has two
-// nodes or more, so that rows are halved at least, and P has no more entries than A less its rows,
+// Bytes of a set-up on a device, level by level. Each aggregate has two nodes or more, so that
+// nodes are halved at least, and of one unknown a node P has no more entries than A less its rows,
 // since a row of A has two of the aggregate that it is in. A level has at most max_growth of the
-// entries of the one above where P is smoothed, else at most as many, and all together at most
-// max_operator_complexity of A's.
+// entries of the one above where P is smoothed, else at most as many for each vector and unknown of
+// a node, and all together at most max_operator_complexity of A's.
 class DeviceBound {
  public:
-  DeviceBound(int64_t n, int64_t nnz, const AmgOptions& options, bool waves)
-      : options_(options), nnz_(static_cast<double>(nnz)) {
+  DeviceBound(int64_t n, int64_t nnz, int block, int vectors, const AmgOptions& options, bool waves)
+      : options_(options),
+        nnz_(static_cast<double>(nnz)),
+        vectors_(vectors),
+        wider_(static_cast<double>(vectors) / block),
+        of_nodes_(block > 1 || vectors > 1) {
     const auto rows = static_cast<double>(n);
     const double coarse = static_cast<double>(options.max_coarse_size * options.max_coarse_size);
     constexpr double kFixed = 4 << 20;
-    between_ =
-        waves ? kLeastBetween * nnz_ : static_cast<double>(kEntryBytes * MostProductEntries(nnz));
+    between_ = of_nodes_ ? kBlockEntry * kProductEntries * std::max(1.0, wider_) * nnz_
+               : waves   ? kLeastBetween * nnz_
+                         : static_cast<double>(kEntryBytes * MostProductEntries(nnz));
     const double scaling = 44 * nnz_ + 64 * rows;  // Aᵀ, and the scratch of its sort
     bytes_ = kFixed + 16 * coarse + static_cast<double>(MostPlanBytes(n, nnz)) +
+             (of_nodes_ ? 24 * vectors_ * rows : 0) +
              std::max(scaling, From(rows, nnz_, (options.max_operator_complexity - 1) * nnz_, 0));
   }
   int64_t bytes() const { return static_cast<int64_t>(bytes_); }
 
  private:
   static constexpr double kLeastBetween = 6;  // bytes an entry of A, of a wave
+  // An entry with its share of the same matrix by nodes, of two unknowns at least.
+  static constexpr double kBlockEntry = kEntry + kEntry / 4;
 
-  static double EntriesOfP(double n, double nnz) { return std::min(kMostInRow * n, nnz); }
+  double EntriesOfP(double n, double nnz) const {
+    return std::min(kMostInRow * vectors_ * n, vectors_ * nnz);
+  }
 
   // Bounds the bytes of a level while it is made: A and Aᵀ with couplings and the strong graph of
-  // both, or with P of both and their filtered matrices, or A, P, R, A P and A_c.
+  // both, or with P of both and their filtered matrices, or A, P, R, A P and A_c. Blocks of nodes
+  // have norms besides, of as many as A has entries where these are all apart.
   double Meanwhile(double n, double nnz, double coarse) const {
     const double p = EntriesOfP(n, nnz);
-    const double smoothing = std::max(76 * nnz, 64 * nnz + 24 * p);
-    const double products = 32 * nnz + 36 * p + between_ + 12 * coarse;
-    return 96 * n + std::max(smoothing, products);
+    const double nodes = of_nodes_ ? (kEntry / 4) * nnz + 48 * vectors_ * n : 0;
+    const double norms = of_nodes_ ? 2 * kEntry * nnz : 0;
+    const double smoothing = std::max(76 * nnz + norms, 64 * nnz + 24 * p);
+    const double products = 32 * nnz + 36 * p + between_ + kBlockEntry * coarse;
+    return 96 * n + nodes + std::max(smoothing, products);
   }
 
   // Bounds those of a level and of all below it, which have `left` entries together at most.
@@ -106,17 +119,19 @@ class DeviceBound {
         n <= static_cast<double>(options_.max_coarse_size)) {
       return made;
     }
-    const double a = kEntry * nnz + 56 * n;
-    const double below = n / 2;
+    const double a = (of_nodes_ ? kBlockEntry : kEntry) * nnz + (48 + 8 * vectors_) * n;
+    const bool widens = level == 0 && of_nodes_;
+    const double below = n / 2 * (widens ? wider_ : 1);
     const double smoothed =
         a + 2 * kEntry * EntriesOfP(n, nnz) + From(below, grown, left - grown, level + 1);
-    const double same = std::min(nnz, left);
+    const double same = std::min(nnz * (widens ? std::max(1.0, wider_ * wider_) : 1), left);
     const double plain = a + 2 * kEntry * n + From(below, same, left - same, level + 1);
     return std::max({made, smoothed, plain});
   }
 
   const AmgOptions& options_;
-  const double nnz_;
+  const double nnz_, vectors_, wider_;
+  const bool of_nodes_;
   double between_ = 0, bytes_ = 0;
 };
 
@@ -133,34 +148,17 @@ double EntriesOfG(double rows, double all, const AmgOptions& options) {
   }
 }
 
-// Bounds a set-up by nodes of several unknowns, or with several vectors.
-int64_t BlockDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
-                         const AmgOptions& options) {
-  const double unknowns = static_cast<double>(n), entries = static_cast<double>(nnz);
-  const double wider = std::max(1.0, static_cast<double>(vectors) / block);
-  const double all = options.max_operator_complexity * entries;
-  // A coarse node has an unknown for each vector.
-  const double rows = unknowns * (1 + (kMostAllRows - 1) * wider);
-  const double p = std::min(kMostInRow * vectors * rows, all * wider + rows);
-  const double g = EntriesOfG(rows, all, options);
-  // Stays: entries of A, P, R, G and Gᵀ; pointers, diagonals, scales and near-null vectors. Beside
-  // them, of the level at hand: A as it comes and its transpose, couplings and the strong graph of
-  // both, the filtered matrix, A P, and the scratch of sorts; after these G, as it is made.
-  const double stays = kEntry * (all + 2 * p + 2 * g) + 8 * (7 + vectors) * rows;
-  const double meanwhile = kEntry * entries * (2 + 4 + 1 + kProductEntries * wider + 2);
-  const double of_vectors = (144 + 24 * vectors) * unknowns * wider;
-  constexpr double kFixed = 16 << 20;
-  return static_cast<int64_t>(stays + meanwhile + of_vectors + kFixed);
-}
-
 int64_t DeviceBytes(int64_t n, int64_t nnz, int block, int vectors, const AmgOptions& options,
                     bool waves) {
-  if (block > 1 || vectors > 1) return BlockDeviceBytes(n, nnz, block, vectors, options);
-  const double rows = 2 * static_cast<double>(n);
+  const double rows =
+      static_cast<double>(n) * (1 + std::max(1.0, static_cast<double>(vectors) / block));
   const double all = options.max_operator_complexity * static_cast<double>(nnz);
-  // G, Gᵀ, and one of them as it is made.
-  const double factors = 3 * kEntry * EntriesOfG(rows, all, options);
-  return DeviceBound(n, nnz, options, waves).bytes() + static_cast<int64_t>(factors);
+  // G, Gᵀ, and one of them as it is made, beside the rest, with what that takes of A.
+  const double g = EntriesOfG(rows, all, options);
+  constexpr double kPacked = 16;
+  const double factors = 3 * kEntry * g + (g > 0 ? kPacked * static_cast<double>(nnz) : 0);
+  return DeviceBound(n, nnz, block, vectors, options, waves).bytes() +
+         static_cast<int64_t>(factors);
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ namespace spaid::cuda {
 
 namespace tuning {
 // One NVIDIA H200, us, these / Csr's: 500 rows 3.6 / 9.9, 6,400 of a 2-D grid 4.1 / 10.2, 26,000 of
-// a circuit 10.1 / 21.2; 92,000 of that 13.7 / 14.7, 56,000 of a grid 13.3 / 8.5.
+// a circuit 10.1 / 21.2; 92,000 of that 13.7 / 14.7, 56,000 of a grid 13.3 / 8.5; 6,200 and 20,000
+// of R of elasticity, 450 entries each, 9.3 / 30.8 and 23.3 / 40.3.
 inline constexpr int64_t kFewRows = 1 << 15, kFewEntries = 16'000'000;
 // A row is no more than a warp's work.
 inline constexpr int64_t kLongestOfFew = 2048;

@@ -12,7 +12,6 @@
 #include "kernels/krylov/cuda/layout_grid.h"
 #include "kernels/sparse/cuda/kept_patterns.h"
 #include "kernels/sparse/cuda/product_rows.h"
-#include "kernels/sparse/cuda/transpose.h"
 
 namespace spaid::cuda {
 namespace {
@@ -43,6 +42,18 @@ struct FilteredRef {
     }
   }
 };
+
+// The node's own block in its row of A; -1: there is none. By a warp.
+__device__ int DiagonalBlock(const PatternRef& a, int64_t node) {
+  const int64_t begin = a.col_ptr[node];
+  const auto blocks = static_cast<int>(a.col_ptr[node + 1] - begin);
+  for (int first = 0; first < blocks; first += 32) {
+    const int q = first + Lane();
+    const uint32_t own = __ballot_sync(~0u, q < blocks && a.row_idx[begin + q] == node);
+    if (own != 0) return first + __ffs(static_cast<int>(own)) - 1;
+  }
+  return -1;
+}
 
 // The aggregates in a node's row of P, in `list`, in any order; by a warp. Returns how many there
 // are, more than kMostAggregates where the list has no room for all.
@@ -121,8 +132,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t first_kept = ptr[node];
     const int kept = static_cast<int>(ptr[node + 1] - first_kept) * kBlock;
     float* const to = rounded + first_kept * (kBlock * kBlock);
-    const int64_t own = FindEntry(f.a, node, static_cast<int32_t>(node));
-    const auto diagonal = own < 0 ? -1 : static_cast<int>(own - begin);
+    const int diagonal = DiagonalBlock(f.a, node);
     double over[kBlock], sums[kBlock] = {};
 #pragma unroll
     for (int r = 0; r < kBlock; ++r) {
@@ -188,8 +198,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t node = WarpOfGrid(); node < f.a.n; node += WarpsOfGrid()) {
     const int64_t begin = f.a.col_ptr[node];
     const auto length = static_cast<int>(f.a.col_ptr[node + 1] - begin) * block;
-    const int64_t own = FindEntry(f.a, node, static_cast<int32_t>(node));
-    const int diagonal = own < 0 ? -1 : static_cast<int>(own - begin);
+    const int diagonal = DiagonalBlock(f.a, node);
     for (int r = 0; r < block; ++r) {
       const Filtered row(f.values + begin * block * block, length, block, diagonal, r);
       double sum = 0;
@@ -208,13 +217,13 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // What a warp has in shared memory for a row of P: rows of the filtered matrix, of `longest` blocks
-// at the most, the nodes of these, which aggregate of the row each is in, and the same blocks
-// aggregate by aggregate.
+// at the most, the rows of P0 of their nodes, these nodes, which aggregate of the row each is in,
+// and the same blocks aggregate by aggregate.
 struct Room {
   int longest, bytes;
-  Room(int64_t blocks, int block)
+  Room(int64_t blocks, int block, int count)
       : longest(static_cast<int>(blocks)),
-        bytes(static_cast<int>((8 * block * block + 4 * 3) * blocks + 7) / 8 * 8) {}
+        bytes(static_cast<int>((8 * block * (block + count) + 4 * 3) * blocks + 7) / 8 * 8) {}
 };
 
 // Values of P = (I - ω D_F⁻¹ A_F) P0: a warp a node, a lane some of its entries, each of which is
@@ -228,7 +237,9 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = static_cast<int>(threadIdx.x) / 32, warps = static_cast<int>(blockDim.x) / 32;
   const int width = room.longest * kBlock;
   auto* const damped = reinterpret_cast<double*>(memory + warp * room.bytes);
-  auto* const nodes = reinterpret_cast<int32_t*>(damped + kBlock * width);
+  double* const right = damped + kBlock * width;
+  const int of_node = kBlock * count;  // elements of P0's rows
+  auto* const nodes = reinterpret_cast<int32_t*>(right + room.longest * of_node);
   int32_t* const place = nodes + room.longest;
   int32_t* const in_turn = place + room.longest;
   int32_t* const list = lists[warp];
@@ -239,8 +250,7 @@ __global__ void __launch_bounds__(kThreads)
     const auto aggregates = static_cast<int>(p.col_ptr[node + 1] - first_of_p);
     if (Lane() < aggregates) list[Lane()] = p.row_idx[first_of_p + Lane()];
     __syncwarp();
-    const int64_t own = FindEntry(f.a, node, static_cast<int32_t>(node));
-    const int diagonal = own < 0 ? -1 : static_cast<int>(own - begin);
+    const int diagonal = DiagonalBlock(f.a, node);
     const double* const from = f.values + begin * (kBlock * kBlock);
     int staying = 0;
     f.ForBlocks(node, [&](int q, int32_t other, bool stays) {
@@ -270,6 +280,10 @@ __global__ void __launch_bounds__(kThreads)
       staying += __popc(all);
     });
     __syncwarp();
+    for (int e = Lane(); e < staying * of_node; e += 32) {
+      const int b = e / of_node;
+      right[e] = rows_of_p0[int64_t{nodes[b]} * of_node + (e - b * of_node)];
+    }
     // Lane k lists the blocks of aggregate k, after those of the ones before.
     int of_own = 0;
     for (int b = 0; b < staying; ++b) of_own += place[b] == Lane() ? 1 : 0;
@@ -295,9 +309,9 @@ __global__ void __launch_bounds__(kThreads)
       for (int b = last - all; is_there && b < last; ++b) {
         const int block = in_turn[b];
         const double* const left = damped + r * width + block * kBlock;
-        const double* const right = rows_of_p0 + int64_t{nodes[block]} * kBlock * count + c;
+        const double* const below = right + block * of_node + c;
 #pragma unroll
-        for (int m = 0; m < kBlock; ++m) sum = fma(left[m], right[m * count], sum);
+        for (int m = 0; m < kBlock; ++m) sum = fma(left[m], below[m * count], sum);
       }
       if (is_there) values[e] = sum;
     }
@@ -331,7 +345,7 @@ std::optional<NodeProlongation> Smoothed(Context& context, const FilteredRef& f,
                                          const Tentative& tentative, int count, bool are_known) {
   const int block = filtered.rows;
   const int64_t n = f.a.n;
-  const Room room(filtered.nodes.longest, block);
+  const Room room(filtered.nodes.longest, block, count);
   if (room.bytes > kMostBytes) return std::nullopt;
   NodeProlongation made;
   {

@@ -3,7 +3,6 @@
 #include <deque>
 #include <future>
 #include <limits>
-#include <mutex>
 #include <utility>
 
 #include "kernels/amg/cuda/aggregation.h"
@@ -17,6 +16,7 @@
 #include "kernels/amg/cuda/set_up.h"
 #include "kernels/amg/cuda/strength.h"
 #include "kernels/amg/cuda/tentative.h"
+#include "kernels/amg/cuda/worker.h"
 #include "kernels/amg/cycle.h"
 #include "kernels/amg/set_up_rules.h"
 #include "kernels/amg/smoothers.h"
@@ -140,7 +140,7 @@ class Builder {
       if (!MayCoarsen(rows) || !Coarsen(rows)) break;
       of_levels_.push_back(std::move(coarse_));
     }
-    factors_.resize(std::min(factors_.size(), made_.levels.size()));  // without one of no level
+    DropFactor();
     if (from_ != nullptr && Read(context_, other_, 0) != 0) return std::nullopt;
     if (plan_) plan_->last = CopyPattern(context_, of_levels_.back());
     Finish(std::move(of_levels_.back()));
@@ -149,6 +149,8 @@ class Builder {
   }
 
  private:
+  using MadeFactor = std::optional<SmootherFactor>;  // nothing: the host's
+
   static bool IsDiagonal(SmootherKind kind) {
     return kind == SmootherKind::kL1Jacobi || kind == SmootherKind::kJacobi ||
            kind == SmootherKind::kChebyshev;
@@ -450,25 +452,34 @@ class Builder {
   void BeginFactor(const RowMatrix& a, SmootherKind kind) {
     const int64_t left = context_.arena->limit() - context_.arena->used();
     const bool has_room = left >= kEntryBytesBeside * a.nnz + kRowBytesBeside * a.n;
-    Context& on = has_room ? context_.Beside() : context_;
     const auto& nodes = by_nodes_.back();
     const KeptFactor* const known =
         from_ != nullptr ? &from_->levels[made_.levels.size()].factor : nullptr;
     const bool keeps = plan_.has_value();
-    factors_.push_back(std::async(
-        has_room ? std::launch::async : std::launch::deferred,
-        [this, &nodes, &on, &a, kind, known, keeps, there = Milestone(context_)]() {
-          const std::lock_guard one_at_a_time(beside_);
-          on.Enter();
-          there.Precede(on);
-          const Caller caller(host_.stop, "the set-up of multigrid");
-          const NodeMatrix* const by_nodes = nodes ? &*nodes : nullptr;
-          auto made = known != nullptr
-                          ? MakeFactorOn(on, a, by_nodes, *known, made_.options, caller)
-                          : MakeFactor(on, a, by_nodes, kind, made_.options, keeps, caller);
-          on.Synchronize();
-          return made;
-        }));
+    auto make = [this, &nodes, &a, kind, known, keeps, there = Milestone(context_)](Context& on) {
+      on.Enter();
+      there.Precede(on);
+      const Caller caller(host_.stop, "the set-up of multigrid");
+      const NodeMatrix* const by_nodes = nodes ? &*nodes : nullptr;
+      auto made = known != nullptr
+                      ? MakeFactorOn(on, a, by_nodes, *known, made_.options, caller)
+                      : MakeFactor(on, a, by_nodes, kind, made_.options, keeps, caller);
+      on.Synchronize();
+      return made;
+    };
+    if (!has_room) {
+      factors_.push_back(std::async(std::launch::deferred, std::move(make), std::ref(context_)));
+      return;
+    }
+    if (!worker_) worker_.emplace(context_.Beside());
+    factors_.push_back(worker_->Run(Worker<MadeFactor>::Task(std::move(make))));
+  }
+
+  // Nobody wants a G of no level.
+  void DropFactor() {
+    if (factors_.size() <= made_.levels.size()) return;
+    if (worker_) factors_.back().wait();  // it reads A
+    factors_.pop_back();
   }
 
   // Waits for G of all levels.
@@ -593,9 +604,9 @@ class Builder {
   // A of all levels, and by nodes where these are whole. They stay where they are while G is made.
   std::deque<RowMatrix> of_levels_;
   std::deque<std::optional<NodeMatrix>> by_nodes_;
-  std::optional<NodeMatrix> known_nodes_;                            // of the A that comes next
-  std::mutex beside_;                                                // of Context::Beside
-  std::vector<std::future<std::optional<SmootherFactor>>> factors_;  // end before all these do
+  std::optional<NodeMatrix> known_nodes_;  // of the A that comes next
+  std::vector<std::future<MadeFactor>> factors_;
+  std::optional<Worker<MadeFactor>> worker_;  // ends before all these do
 };
 
 }  // namespace

@@ -532,7 +532,8 @@ TEST(GpuRebuild, IsNothingOfOtherNodes) {
   ASSERT_TRUE(built.has_value() && built->there != nullptr);
   EXPECT_TRUE(Again(*built, a, nodes.input()).has_value());
   EXPECT_FALSE(Again(*built, a, {}).has_value());
-  for (size_t i = 0; i < nodes.xyz.size() / 3; ++i) nodes.xyz[i] = 0;
+  // On a line: none turns about it.
+  for (size_t i = 0; i < nodes.xyz.size() / 3 * 2; ++i) nodes.xyz[i] = 0;
   EXPECT_FALSE(Again(*built, a, nodes.input()).has_value());
   // Symmetric no more.
   CscMatrix other = a;
@@ -616,8 +617,10 @@ TEST(GpuNodes, StaysWithinItsBytes) {
     ASSERT_TRUE(built.ok()) << built.status().message();
     ASSERT_TRUE(built->has_value());
     EXPECT_LE(timings.device_bytes, bytes);
-    EXPECT_GE(20 * timings.device_bytes, bytes) << "a bound of no use";
-    EXPECT_EQ((*built)->hierarchy->device_bytes(), UsedNow(*device));
+    EXPECT_GE(12 * timings.device_bytes, bytes) << "a bound of no use";
+    ASSERT_NE((*built)->there, nullptr);
+    EXPECT_EQ((*built)->hierarchy->device_bytes() + (*built)->there->device_bytes(),
+              UsedNow(*device));
   };
   expect(Elastic(24), {}, 3);
   expect(Elastic(24), {}, 6, NodesOfElasticity(24).input());
