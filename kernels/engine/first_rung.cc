@@ -86,8 +86,8 @@ void SetAmg(const Engine& engine, const LadderCase& c, double beta, int block,
   const double setup_ms = SetupMs(engine, c, context, &rung);
   const int64_t limit = engine.State(context.device).limit_bytes;
   if (limit > 0 && rung.estimate.device_bytes_min > limit) return;
-  terms->amg_setup_ms =
-      setup_ms + (terms->irregular && block > 1 ? kNodesOfMeshMs * terms->nnz : 0);
+  terms->amg_setup_ms = setup_ms + StreamMs(kEntryBytes * terms->nnz, c.threads) +
+                        (terms->irregular && block > 1 ? kNodesOfMeshMs * terms->nnz : 0);
   terms->amg_entries = UsualAmgEntries(c.a.n_cols, c.a.nnz(), options);
 }
 
