@@ -83,7 +83,7 @@ class Ladder {
     x_ = std::move(solved.x);
     best_ = std::move(solved);
     for (size_t v = 0; v < best_.rhs.size(); ++v) {
-      b_norm_.push_back(Norm(c_.b.subspan(v * Z(n_), Z(n_))));
+      b_norm_.push_back(NormOf(c_.b.subspan(v * Z(n_), Z(n_))));
       spent_.push_back(best_.rhs[v].iterations);
       r_norm_.push_back(best_.rhs[v].true_residual);
     }
@@ -134,7 +134,7 @@ class Ladder {
       if (i > 0 || start == RungKind::kBottom) PutLuBefore(i, engine_, c_, context_, &rungs);
       return i;
     };
-    for (size_t i = next_of(0); i < rungs.size() && GoesOn(); i = next_of(i + 1)) {
+    for (size_t i = next_of(0); i < rungs.size() && GoesOn(); i = GoesOn() ? next_of(i + 1) : i) {
       // Found when it is asked for: whether multigrid is next takes a look at A.
       const auto next = [&]() -> PlannedRung* {
         const size_t k = next_of(i + 1);
@@ -239,10 +239,18 @@ class Ladder {
     }
     return residual;
   }
+  // By parts, which any number of threads share.
+  double NormOf(std::span<const double> v) const {
+    std::vector<double> parts(Z((std::ssize(v) + kRowsAtOnce - 1) / kRowsAtOnce));
+    ParallelFor(std::ssize(v), kRowsAtOnce, c_.threads, [&](int64_t begin, int64_t end, int) {
+      parts[Z(begin / kRowsAtOnce)] = Norm(v.subspan(Z(begin), Z(end - begin)));
+    });
+    return Norm(parts);
+  }
   std::vector<double> Norms(const Array<double>& vectors) const {
     std::vector<double> norms;
     for (int64_t v = 0; v < Count(); ++v) {
-      norms.push_back(Norm({vectors.data() + v * n_, Z(n_)}));
+      norms.push_back(NormOf({vectors.data() + v * n_, Z(n_)}));
     }
     return norms;
   }
@@ -763,21 +771,6 @@ bool MayClimb(const SolveResult& solved) {
     return rhs.outcome != Outcome::kConverged && rhs.outcome != Outcome::kTimeLimit &&
            rhs.outcome != Outcome::kMaxIterations;
   });
-}
-
-StallWatch::Look FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
-                           const Context& context) {
-  const bool positive = TakenForPositive(c), parts = TraitsOf(first.engine).by_parts;
-  std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
-  for (size_t i = PlaceOf(rungs, first.kind); i < rungs.size(); ++i) {
-    if (rungs[i].kind == first.kind) continue;
-    if (!Fits(rungs[i], c, positive)) continue;
-    PutLuBefore(i, engine, c, context, &rungs);
-    return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, parts, context);
-  }
-  const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;
-  if (last) return {};
-  return LookAfter(engine, c, nullptr, first.method, first.nnz_m, parts, context);
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,
