@@ -52,7 +52,14 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
       kEntry * (all + 2 * p + smoother + product) + 4 * (all + 2 * p + product) + 4 * kEntry * nnz +
       8 * rows * 12 + 8 * n * (2 * vectors + 8) + 3 * 8 * coarse);
   counts.work = {.rows = n, .nnz_a = nnz, .entries = nnz, .flops = kFlops * nnz};
+  if (options.smoother == SmootherKind::kAfsai) counts.work.gathered = n;
   return counts;
+}
+
+double UsualAmgEntries(int64_t n, int64_t nnz, const AmgOptions& options) {
+  constexpr double kAll = 2, kFactors = 16;
+  return kAll * static_cast<double>(nnz) +
+         (options.smoother == SmootherKind::kAfsai ? kFactors * static_cast<double>(n) : 0);
 }
 
 bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOptions& options) {

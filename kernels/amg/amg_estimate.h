@@ -19,8 +19,14 @@ struct AmgCounts {
 // Upper bounds from the pattern of `a`, square, by its size alone but for the largest column and
 // DetectBlockSize: entries of all levels come to max_operator_complexity times those of A, and a
 // row of P to 12 aggregates. `near_null`: given vectors, or rigid body modes; 0: a unit vector for
-// each unknown of a node. `work` is what is usual, no bound. O(nnz). Thread-safe.
+// each unknown of a node. `work` is what is usual, no bound: of kAuto as of a smoother by a
+// diagonal, `gathered` rows that FSAI grows else. O(nnz). Thread-safe.
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options);
+
+// Returns the entries of all levels that are usual (AmgHierarchy::nnz()), no bound: of grids and
+// meshes in two and three dimensions 1.4 to 2.9 times those of A, and where FSAI smooths, as
+// options.smoother says, which is not kAuto, some 8 more in a row of each of its two factors.
+double UsualAmgEntries(int64_t n, int64_t nnz, const AmgOptions& options);
 
 // Returns whether a device may set that up (amg_cuda.h): by aggregates, with a smoother by a
 // diagonal, FSAI or aFSAI (kAuto: it may come to one of these), of nodes whose size divides n.

@@ -23,7 +23,10 @@ struct AmgSuitability {
   double beta = 0;     // where it suits: max_j Σ_i |a_ij| / |a_jj|, which chooses the smoother
 };
 
-// `longest`: the entries of the longest row or column. As NearNullRayleigh.
+// Whether A may suit, by its size and `longest`, the entries of the longest row or column.
+bool MaySuitAmg(const PatternView& a, int64_t longest);
+
+// As NearNullRayleigh.
 AmgSuitability LookForAmg(const CscView& a, int64_t longest, int threads = 1);
 
 }  // namespace spaid::kernels

@@ -31,6 +31,7 @@
 #include "kernels/bench/matrix_file.h"
 #include "kernels/engine/build_result.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/first_rung.h"
 #include "kernels/engine/ladder.h"
 #include "kernels/engine/spec.h"
 #include "kernels/engine/stall_watch.h"
@@ -143,13 +144,9 @@ class NoSink final : public LadderSink {
   void OnRung(const Rung&) override {}
 };
 
-// The solve with AUTO's bottom, and the rungs over it.
-Result<SolveResult> SolveByLadder(const Problem& of, const std::shared_ptr<const Preconditioner>& m,
-                                  double setup_ms, const SolveOptions& options,
-                                  const Context& context, SolvesThere& there, Candidate* c) {
-  SolveOptions asked = options;
-  asked.method = of.named;
-  const LadderCase ladder{
+// `asked`: the caller's options.
+LadderCase LadderOf(const Problem& of, const SolveOptions& asked, SolvesThere& there) {
+  return {
       .a = of.a,
       .diagnosis = of.diagnosis,
       .b = of.b,
@@ -161,6 +158,19 @@ Result<SolveResult> SolveByLadder(const Problem& of, const std::shared_ptr<const
                        std::span<const double> x0, const SolveOptions& terms,
                        const Context& where) { return there(with.get(), b, x0, terms, where); }
                  : LadderSolve()};
+}
+
+Result<SolveResult> Climbed(Result<LadderResult> climbed, Candidate* c) {
+  if (!climbed.ok()) return climbed.status();
+  c->rungs = std::move(climbed->rungs);
+  return std::move(climbed->solved);
+}
+
+// The solve with AUTO's bottom, and the rungs over it.
+Result<SolveResult> SolveByLadder(const Problem& of, const LadderCase& ladder,
+                                  const std::shared_ptr<const Preconditioner>& m, double setup_ms,
+                                  const SolveOptions& options, const Context& context,
+                                  SolvesThere& there, Candidate* c) {
   Rung first;
   first.engine = m != nullptr ? EngineKind::kJacobi : EngineKind::kNone;
   first.method = options.method;
@@ -179,10 +189,7 @@ Result<SolveResult> SolveByLadder(const Problem& of, const std::shared_ptr<const
   first.solve_ms = solved->solve_ms;
   for (const RhsResult& rhs : solved->rhs) first.iterations += rhs.iterations;
   NoSink sink;
-  auto climbed = Climb(of.engine, ladder, *std::move(solved), std::move(first), sink, context);
-  if (!climbed.ok()) return climbed.status();
-  c->rungs = std::move(climbed->rungs);
-  return std::move(climbed->solved);
+  return Climbed(Climb(of.engine, ladder, *std::move(solved), std::move(first), sink, context), c);
 }
 
 void RunOnce(const Problem& of, Candidate* c) {
@@ -192,14 +199,23 @@ void RunOnce(const Problem& of, Candidate* c) {
   const Context context{.stop = stop.token(), .progress = nullptr, .threads = of.threads};
   const auto start = Clock::now();
   auto resolved = of.engine.Resolve(c->spec, of.a, of.diagnosis, nullptr, context);
-  const double resolve_ms = MsSince(start);
+  double resolve_ms = MsSince(start);
   if (!resolved.ok()) return Fail(resolved.status(), c);
   const PreconditionerSpec& spec = resolved->spec;
   const auto method = ResolveMethod(of.named, ForCg(spec), of.diagnosis);
   if (!method.ok()) return Fail(method.status(), c);
+  const SolveOptions options{.method = *method, .rtol = 1e-7, .keep_history = false};
+  SolveOptions asked = options;
+  asked.method = of.named;
+  SolvesThere there(of);
+  const LadderCase ladder = LadderOf(of, asked, there);
+  const bool by_auto = c->spec.engine == EngineKind::kAuto;
+  const RungKind rung =
+      by_auto && of.gpu ? FirstRung(of.engine, ladder, context) : RungKind::kBottom;
+  resolve_ms = MsSince(start);
   std::shared_ptr<const Preconditioner> m;
   const auto setting_up = Clock::now();
-  if (spec.engine != EngineKind::kNone) {
+  if (spec.engine != EngineKind::kNone && rung == RungKind::kBottom) {
     auto plan = of.engine.MakePlan(spec, of.a, nullptr, context);
     if (!plan.ok()) return Fail(plan.status(), c);
     auto built = (*plan)->Build(spec, of.a, context);
@@ -209,13 +225,13 @@ void RunOnce(const Problem& of, Candidate* c) {
     if (built->quality.fsai) c->kaporin = built->quality.fsai->kaporin;
   }
   const double setup_ms = MsSince(setting_up);
-  const SolveOptions options{.method = *method, .rtol = 1e-7, .keep_history = false};
   const auto solving = Clock::now();
-  SolvesThere there(of);
-  auto solved = c->spec.engine == EngineKind::kAuto
-                    ? SolveByLadder(of, m, setup_ms, options, context, there, c)
-                : of.gpu ? there(m.get(), of.b, {}, options, context)
-                         : of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
+  NoSink sink;
+  auto solved = rung != RungKind::kBottom
+                    ? Climbed(ClimbFrom(of.engine, ladder, {}, rung, sink, context), c)
+                : by_auto ? SolveByLadder(of, ladder, m, setup_ms, options, context, there, c)
+                : of.gpu  ? there(m.get(), of.b, {}, options, context)
+                          : of.engine.Solve(of.a, m.get(), of.b, {}, options, context);
   const double solve_ms = MsSince(solving);
   if (!solved.ok()) return Fail(solved.status(), c);
   const double total_ms = MsSince(start);

@@ -194,7 +194,7 @@ class Amg final : public PreconditionerEngine {
              .grows_pattern = true,
              .on_gpu = &kOnGpu,
              .rates = {.cpu = {.fixed = 1e5, .row = 560, .nnz_a = 53, .serial = 0.3},
-                       .gpu = {.fixed = 1e7, .nnz_a = 0.4}}}) {}
+                       .gpu = {.fixed = 6e6, .gathered = 16, .nnz_a = 0.6}}}) {}
 
   Status Check(const PreconditionerSpec& spec) const override { return CheckAmgOptions(spec.amg); }
 

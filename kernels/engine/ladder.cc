@@ -40,16 +40,6 @@ constexpr double kLeastRtol = 1e-13, kMostRtol = 0.5;
 constexpr int64_t kRowsAtOnce = 4096;
 constexpr int64_t kEntryBytes = sizeof(int32_t) + sizeof(double);
 
-// Returns the place of the rung; where A has none such, of the first one above it.
-size_t PlaceOf(const std::vector<PlannedRung>& rungs, RungKind kind) {
-  const auto place = [&](const auto& wanted) {
-    return static_cast<size_t>(std::find_if(rungs.begin(), rungs.end(), wanted) - rungs.begin());
-  };
-  const size_t itself = place([&](const PlannedRung& rung) { return rung.kind == kind; });
-  return itself < rungs.size() ? itself
-                               : place([&](const PlannedRung& rung) { return rung.kind > kind; });
-}
-
 bool SawIndefinite(const SolveResult& solved) {
   return std::any_of(solved.rhs.begin(), solved.rhs.end(),
                      [](const RhsResult& rhs) { return rhs.outcome == Outcome::kIndefinite; });
@@ -80,11 +70,7 @@ class Ladder {
     const size_t n_rhs = c_.b.size() / std::max<size_t>(1, Z(n_));
     SolveResult none;
     none.rhs.resize(n_rhs);
-    if (x0.empty()) {
-      none.x.assign(c_.b.size(), 0.0);
-    } else {
-      none.x.assign(x0.begin(), x0.end());
-    }
+    none.x.assign(x0.begin(), x0.end());
     for (RhsResult& rhs : none.rhs) rhs.outcome = Outcome::kStagnated;
     Begin(std::move(none));
     if (on_gpu_) r_norm_ = x0.empty() ? b_norm_ : Norms(Residuals(x_));
@@ -97,7 +83,7 @@ class Ladder {
     x_ = std::move(solved.x);
     best_ = std::move(solved);
     for (size_t v = 0; v < best_.rhs.size(); ++v) {
-      b_norm_.push_back(Norm(c_.b.subspan(v * Z(n_), Z(n_))));
+      b_norm_.push_back(NormOf(c_.b.subspan(v * Z(n_), Z(n_))));
       spent_.push_back(best_.rhs[v].iterations);
       r_norm_.push_back(best_.rhs[v].true_residual);
     }
@@ -107,6 +93,7 @@ class Ladder {
   }
   // Forms those of x_, where the host goes on from it.
   void FormResiduals() {
+    if (x_.empty()) x_.assign(c_.b.size(), 0.0);
     from_ = x_;
     residual_ = Residuals(x_);
   }
@@ -123,7 +110,7 @@ class Ladder {
       const Status made = GuardMemory("scaling", [&] { return MakeScaled(); });
       scaled = made.ok() && scaling_->identity();
     }
-    std::vector<PlannedRung> rungs = PlannedRungs(c_, positive_);
+    std::vector<PlannedRung> rungs = PlannedRungs(c_, positive_, start);
     if (entered != RungKind::kBottom) {
       auto bottom = Bottom();
       if (!bottom.ok()) return bottom.status();
@@ -142,14 +129,18 @@ class Ladder {
       const auto was_entered = [&](const PlannedRung& rung) {
         return rung.kind == entered && (scaled || !rung.scaled);
       };
-      while (i < rungs.size() && (!Fits(rungs[i], positive_) || was_entered(rungs[i]))) ++i;
+      while (i < rungs.size() && (!Fits(rungs[i], c_, positive_) || was_entered(rungs[i]))) ++i;
       // Not before the start: what is known to serve.
       if (i > 0 || start == RungKind::kBottom) PutLuBefore(i, engine_, c_, context_, &rungs);
       return i;
     };
-    for (size_t i = next_of(0); i < rungs.size() && GoesOn(); i = next_of(i + 1)) {
-      const size_t next = next_of(i + 1);
-      Status status = Enter(rungs[i], next < rungs.size() ? &rungs[next] : nullptr);
+    for (size_t i = next_of(0); i < rungs.size() && GoesOn(); i = GoesOn() ? next_of(i + 1) : i) {
+      // Found when it is asked for: whether multigrid is next takes a look at A.
+      const auto next = [&]() -> PlannedRung* {
+        const size_t k = next_of(i + 1);
+        return k < rungs.size() ? &rungs[k] : nullptr;
+      };
+      Status status = Enter(rungs[i], next);
       if (!status.ok()) return status;
     }
     if (GoesOn() && closest_) {
@@ -248,10 +239,18 @@ class Ladder {
     }
     return residual;
   }
+  // By parts, which any number of threads share.
+  double NormOf(std::span<const double> v) const {
+    std::vector<double> parts(Z((std::ssize(v) + kRowsAtOnce - 1) / kRowsAtOnce));
+    ParallelFor(std::ssize(v), kRowsAtOnce, c_.threads, [&](int64_t begin, int64_t end, int) {
+      parts[Z(begin / kRowsAtOnce)] = Norm(v.subspan(Z(begin), Z(end - begin)));
+    });
+    return Norm(parts);
+  }
   std::vector<double> Norms(const Array<double>& vectors) const {
     std::vector<double> norms;
     for (int64_t v = 0; v < Count(); ++v) {
-      norms.push_back(Norm({vectors.data() + v * n_, Z(n_)}));
+      norms.push_back(NormOf({vectors.data() + v * n_, Z(n_)}));
     }
     return norms;
   }
@@ -345,8 +344,8 @@ class Ladder {
     return basis + 40 * vector + scaled_.bytes() + (closest_ ? closest_->m->host_bytes() : 0);
   }
 
-  // `next`: null where nothing is behind it but what came closest.
-  Status Enter(PlannedRung& rung, PlannedRung* next) {
+  // `next`: gives null where nothing is behind it but what came closest.
+  Status Enter(PlannedRung& rung, const std::function<PlannedRung*()>& next) {
     const auto start = Clock::now();
     Rung told;
     told.kind = rung.kind;
@@ -371,12 +370,12 @@ class Ladder {
     const double setup_ms = SetupMs(engine_, c_, context_, &rung);
     const BuildEstimate& estimate = rung.estimate;
     // Behind the last one comes what came closest, by longer cycles, and takes what is left.
-    const bool to_end = rung.kind == RungKind::kLongCycles || (rung.dense_lu && next == nullptr);
+    const bool to_end = rung.kind == RungKind::kLongCycles || (rung.dense_lu && next() == nullptr);
     // Predicted when it is asked for: what is behind may take long to predict.
     Looks look;
     if (!to_end) {
       look = [&] {
-        return LookAfter(engine_, c_, next, rung.method, told.nnz_m,
+        return LookAfter(engine_, c_, next(), rung.method, told.nnz_m,
                          TraitsOf(rung.spec.engine).by_parts, context_);
       };
     }
@@ -551,6 +550,7 @@ class Ladder {
     for (const int64_t v : open) {
       if (all) break;
       some_b.insert(some_b.end(), c_.b.begin() + v * n_, c_.b.begin() + (v + 1) * n_);
+      if (x_.empty()) continue;
       some_x.insert(some_x.end(), x_.begin() + v * n_, x_.begin() + (v + 1) * n_);
     }
     options.max_iterations = look ? (Left() + 1) / 2 : Left();  // half is the next rungs'
@@ -560,20 +560,27 @@ class Ladder {
     Context context = context_;
     context.progress = &watch;
     context.stop = watch.token();
-    const auto solved =
-        c_.solve_there(m, all ? c_.b : std::span<const double>(some_b),
-                       all ? std::span<const double>(x_) : some_x, options, context);
+    auto solved = c_.solve_there(m, all ? c_.b : std::span<const double>(some_b),
+                                 all ? std::span<const double>(x_) : some_x, options, context);
     if (!solved.ok()) {
       told->left = solved.status().message();
     } else {
+      const bool first = x_.empty(), taken = first && all;
+      if (taken) x_ = std::move(solved->x);
+      if (first && !all) x_.assign(c_.b.size(), 0.0);
       for (size_t k = 0; k < open.size(); ++k) {
         const int64_t v = open[k];
         const RhsResult& rhs = solved->rhs[k];
         spent_[Z(v)] += rhs.iterations;
         told->iterations += rhs.iterations;
-        if (!(rhs.true_residual < r_norm_[Z(v)])) continue;
-        std::copy_n(solved->x.begin() + static_cast<std::ptrdiff_t>(k) * n_, n_,
-                    x_.begin() + v * n_);
+        if (!(rhs.true_residual < r_norm_[Z(v)])) {
+          if (taken) std::fill_n(x_.begin() + v * n_, n_, 0.0);
+          continue;
+        }
+        if (!taken) {
+          std::copy_n(solved->x.begin() + static_cast<std::ptrdiff_t>(k) * n_, n_,
+                      x_.begin() + v * n_);
+        }
         r_norm_[Z(v)] = rhs.true_residual;
         last_[v] = rhs;
       }
@@ -716,6 +723,7 @@ class Ladder {
             "was not scaled";
       }
     }
+    if (x_.empty()) x_.assign(c_.b.size(), 0.0);
     best_.x = std::move(x_);
     const auto best = std::min_element(
         rungs_.begin(), rungs_.end(),
@@ -737,7 +745,7 @@ class Ladder {
   const int64_t n_;
   const bool on_gpu_;  // where what a solve tells of its residuals is taken for true
   SolveResult best_;   // figures of all rungs; its x is x_ until the end
-  // The iterates of least residuals in the caller's norm.
+  // The iterates of least residuals in the caller's norm; empty: zeros yet.
   Array<double> x_;
   std::vector<double> b_norm_, r_norm_;
   // The iterates that the next solve goes on from, and their residuals: the least ones in the norm
@@ -763,21 +771,6 @@ bool MayClimb(const SolveResult& solved) {
     return rhs.outcome != Outcome::kConverged && rhs.outcome != Outcome::kTimeLimit &&
            rhs.outcome != Outcome::kMaxIterations;
   });
-}
-
-StallWatch::Look FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
-                           const Context& context) {
-  const bool positive = TakenForPositive(c), parts = TraitsOf(first.engine).by_parts;
-  std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
-  for (size_t i = PlaceOf(rungs, first.kind); i < rungs.size(); ++i) {
-    if (rungs[i].kind == first.kind) continue;
-    if (!Fits(rungs[i], positive)) continue;
-    PutLuBefore(i, engine, c, context, &rungs);
-    return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, parts, context);
-  }
-  const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;
-  if (last) return {};
-  return LookAfter(engine, c, nullptr, first.method, first.nnz_m, parts, context);
 }
 
 Result<LadderResult> Climb(const Engine& engine, const LadderCase& c, SolveResult solved,

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -84,6 +85,20 @@ using LadderSolve = std::function<Result<SolveResult>(
     const std::shared_ptr<const Preconditioner>& m, std::span<const double> b,
     std::span<const double> x0, const SolveOptions& options, const Context& context)>;
 
+// Keeps what a look at A found for those that come after. Thread-safe.
+class AmgLook {
+ public:
+  // As LookForAmg, which the first call is.
+  const AmgSuitability& Of(const CscView& a, int64_t longest, int threads) {
+    std::call_once(once_, [&] { found_ = LookForAmg(a, longest, threads); });
+    return found_;
+  }
+
+ private:
+  std::once_flag once_;
+  AmgSuitability found_;
+};
+
 struct LadderCase {
   CscView a;  // with values, or a stand-in
   const Diagnosis& diagnosis;
@@ -103,10 +118,10 @@ struct LadderCase {
   // context.device builds and solve_there, which is set then, solves. Null: it is here.
   const OverRanks* over = nullptr;
 
-  int64_t nnz() const;  // of A, wherever it is
+  // Shared by cases of one A; never null.
+  std::shared_ptr<AmgLook> look = std::make_shared<AmgLook>();
 
-  // Keeps what a look at A found for those that come after; such looks are not made side by side.
-  mutable std::optional<AmgSuitability> for_amg = {};
+  int64_t nnz() const;  // of A, wherever it is
 };
 
 struct LadderResult {

@@ -25,9 +25,7 @@ constexpr double kSooner = 1, kLater = 4;
 // Iterations before a rung is judged behind which nothing new stands.
 constexpr int64_t kLastLook = 400;
 
-// Adaptive FSAI that ends soon takes some 5 entries a row; from host to host it takes little longer
-// than the diagonal.
-constexpr double kLightGain = 1e-2, kLightEntries = 5;
+constexpr double kLightGain = 1e-2;
 // Figures of one H200 (docs/decisions/auto.md). After kDeviceLook iterations of CG by the diagonal
 // their pace is known. Where the end was not in sight then 2.3 to 3 times as many more came as were
 // foretold, of which this counts on fewer; FSAI from there on took 0.24 to 0.31 of all of Jacobi's,
@@ -68,24 +66,14 @@ PlannedRung Amg(Method method) {
   return c;
 }
 
-// A build is to be downloaded as one matrix, too: not for those.
-AmgSuitability SuitsAmg(const LadderCase& c) {
-  const Diagnosis& d = c.diagnosis;
-  if (c.over != nullptr || c.ladder.to_build || d.zero_diagonal.count > 0 ||
-      c.a.values.size() != c.a.row_idx.size()) {
-    return {};
-  }
-  if (!c.for_amg) {
-    c.for_amg = LookForAmg(c.a, std::max(d.max_row_entries, d.max_column_entries), c.threads);
-  }
-  return *c.for_amg;
-}
+int64_t Longest(const Diagnosis& d) { return std::max(d.max_row_entries, d.max_column_entries); }
 
-// Whether a GPU would set it up: one unknown a node, and a diagonal smooths.
-bool SetUpThere(const LadderCase& c, const AmgSuitability& amg) {
-  return ChooseSmoother(SmootherKind::kAuto, /*symmetric=*/true, amg.beta) ==
-             SmootherKind::kL1Jacobi &&
-         DetectBlockSize(c.a) == 1 && MaySetUpOnDevice(c.a.n_cols, {}, {});
+// Whether FSAI that ends soon stands before multigrid on a GPU: where that smooths by FSAI, too,
+// its set-up takes longer, by that of FSAI at least.
+bool LightFirst(const LadderCase& c, RungKind begun) {
+  if (begun == RungKind::kLightAfsai) return true;
+  return ChooseSmoother(SmootherKind::kAuto, /*symmetric=*/true, SuitsAmg(c).beta) !=
+         SmootherKind::kL1Jacobi;
 }
 
 PlannedRung Minres() {
@@ -138,6 +126,25 @@ double DenseLuMs(int64_t n) {
 
 }  // namespace
 
+size_t PlaceOf(const std::vector<PlannedRung>& rungs, RungKind kind) {
+  const auto place = [&](const auto& wanted) {
+    return static_cast<size_t>(std::find_if(rungs.begin(), rungs.end(), wanted) - rungs.begin());
+  };
+  const size_t itself = place([&](const PlannedRung& rung) { return rung.kind == kind; });
+  return itself < rungs.size() ? itself
+                               : place([&](const PlannedRung& rung) { return rung.kind > kind; });
+}
+
+// A build is to be downloaded as one matrix, too: not for those.
+bool MaySuitAmg(const LadderCase& c) {
+  return c.over == nullptr && !c.ladder.to_build && c.diagnosis.zero_diagonal.count == 0 &&
+         c.a.values.size() == c.a.row_idx.size() && MaySuitAmg(c.a, Longest(c.diagnosis));
+}
+
+AmgSuitability SuitsAmg(const LadderCase& c) {
+  return MaySuitAmg(c) ? c.look->Of(c.a, Longest(c.diagnosis), c.threads) : AmgSuitability();
+}
+
 int64_t LadderCase::nnz() const { return over != nullptr ? over->nnz() : a.nnz(); }
 
 bool TakenForPositive(const LadderCase& c) {
@@ -145,21 +152,16 @@ bool TakenForPositive(const LadderCase& c) {
   return MayBePositive(c.diagnosis) && (asked == Method::kAuto || ForSymmetric(asked));
 }
 
-std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
+std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive, RungKind begun) {
   std::vector<PlannedRung> rungs;
   const Method asked = c.options.method;
   const bool free = asked == Method::kAuto;
   if (positive) {
     const Method method = free ? Method::kCg : asked;
-    const AmgSuitability amg = SuitsAmg(c);
-    if (amg.suits) rungs.push_back(Amg(method));
-    if (c.backend != Backend::kCuda) {
-      rungs.push_back(Fsai(RungKind::kFsai, method));
-    } else if (amg.suits && SetUpThere(c, amg)) {
-      rungs.push_back(LightAfsai(method));
-    } else {
-      rungs.insert(rungs.begin(), LightAfsai(method));
-    }
+    const bool on_gpu = c.backend == Backend::kCuda;
+    if (MaySuitAmg(c)) rungs.push_back(Amg(method));
+    rungs.push_back(on_gpu ? LightAfsai(method) : Fsai(RungKind::kFsai, method));
+    if (on_gpu && rungs.size() == 2 && LightFirst(c, begun)) std::swap(rungs[0], rungs[1]);
     rungs.push_back(Fsai(RungKind::kAfsai, method));
   }
   const bool over = c.over != nullptr;
@@ -172,7 +174,7 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive) {
   const int64_t restart = std::max(c.options.restart, kRestart);
   const Method method = free ? Method::kGmres : asked;
   if ((!c.diagnosis.numerically_symmetric || MayBeNegative(c.diagnosis, c.a.n_cols)) &&
-      SuitsAmg(c).suits) {
+      MaySuitAmg(c)) {
     // Before MINRES: an iteration of it is one of CG.
     rungs.insert(rungs.begin(), Amg(free ? Method::kBicgstab : asked));
     // By a smoother with which a GPU sets it up: it is ahead even where another takes half as many
@@ -224,9 +226,10 @@ void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Cont
   std::rotate(at, lu, lu + 1);
 }
 
-bool Fits(const PlannedRung& rung, bool positive) {
+bool Fits(const PlannedRung& rung, const LadderCase& c, bool positive) {
   switch (rung.kind) {
     case RungKind::kAmg:
+      return (positive || rung.method != Method::kCg) && SuitsAmg(c).suits;
     case RungKind::kLightAfsai:
     case RungKind::kFsai:
     case RungKind::kAfsai:
@@ -264,6 +267,11 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Context& context
 StallWatch::Look LookAfter(const Engine& engine, const LadderCase& c, PlannedRung* next,
                            Method method, int64_t nnz_m, bool parts, const Context& context) {
   if (next == nullptr || next->kind == RungKind::kLongCycles) return {kLastLook};
+  // To predict it takes the host longer than a GPU takes for many cycles: 2.6 s on 10^6 points in
+  // random order.
+  if (c.backend == Backend::kCuda && parts && next->kind == RungKind::kStaticSpai) {
+    return {kLastLook};
+  }
   const double setup_ms = SetupMs(engine, c, context, next);
   const int64_t n_rhs = static_cast<int64_t>(c.b.size()) / std::max<int64_t>(1, c.a.n_cols);
   SolveWork work{.method = method,
@@ -276,7 +284,7 @@ StallWatch::Look LookAfter(const Engine& engine, const LadderCase& c, PlannedRun
   const bool light = next->kind == RungKind::kLightAfsai;
   if (c.backend == Backend::kCuda && method == Method::kCg && nnz_m == 0 &&
       (light || next->kind == RungKind::kAmg)) {
-    work.nnz_m = 2 * kLightEntries * work.n;
+    work.nnz_m = kLightEntries * work.n;
     const double spared =
         iteration - (light ? kShareOfFsai * IterationMs(work, c.backend, /*threads=*/1) : 0);
     const double costs = setup_ms + (light ? 0 : kIterationsOfAmg * iteration);
@@ -284,6 +292,21 @@ StallWatch::Look LookAfter(const Engine& engine, const LadderCase& c, PlannedRun
   }
   const double many = setup_ms * next->worth / std::max(iteration, 1e-6);
   return {std::max(StallWatch::kLeastLook, static_cast<int64_t>(std::min(many, 1e9)))};
+}
+
+StallWatch::Look FirstLook(const Engine& engine, const LadderCase& c, const Rung& first,
+                           const Context& context) {
+  const bool positive = TakenForPositive(c), parts = TraitsOf(first.engine).by_parts;
+  std::vector<PlannedRung> rungs = PlannedRungs(c, positive);
+  for (size_t i = PlaceOf(rungs, first.kind); i < rungs.size(); ++i) {
+    if (rungs[i].kind == first.kind) continue;
+    if (!Fits(rungs[i], c, positive)) continue;
+    PutLuBefore(i, engine, c, context, &rungs);
+    return LookAfter(engine, c, &rungs[i], first.method, first.nnz_m, parts, context);
+  }
+  const bool last = first.kind == RungKind::kBottom || first.kind == RungKind::kLongCycles;
+  if (last) return {};
+  return LookAfter(engine, c, nullptr, first.method, first.nnz_m, parts, context);
 }
 
 std::string Told(const PlannedRung& rung, const Scaling* scaling) {
@@ -319,7 +342,7 @@ std::optional<RungTerms> TermsOf(RungKind kind, const LadderCase& given) {
   LadderCase c = given;
   if (kind == RungKind::kLightAfsai) c.backend = Backend::kCuda;  // where it was learned
   for (PlannedRung& rung : PlannedRungs(c, TakenForPositive(c))) {
-    if (rung.kind != kind) continue;
+    if (rung.kind != kind || (kind == RungKind::kAmg && !SuitsAmg(c).suits)) continue;
     RungTerms terms{std::move(rung.spec), c.options, std::move(rung.name)};
     Apply(rung, c, &terms.options);
     return terms;

@@ -19,6 +19,9 @@ namespace spaid::kernels {
 // Cycles of GMRES grow to this in the end (SolveOptions::basis_bytes).
 inline constexpr int64_t kBasisBytes = int64_t{256} << 20;
 
+// Entries of both factors of FSAI that ends soon (kLightAfsai), in a row, about.
+inline constexpr double kLightEntries = 10;
+
 // The makings of a rung.
 struct PlannedRung {
   RungKind kind = RungKind::kBottom;
@@ -35,8 +38,20 @@ struct PlannedRung {
 // Returns true if methods for positive definite A come first.
 bool TakenForPositive(const LadderCase& c);
 
-// Returns the rungs over the bottom, from there up. `positive`: A is taken to be positive definite.
-std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive);
+// Returns the rungs over the bottom, from there up; multigrid among them where Fits may yet find
+// that A does not suit it. `positive`: A is taken to be positive definite. `begun`: the rung that
+// the ladder begins with; on a GPU multigrid stands before FSAI where a diagonal smooths, unless
+// FSAI is begun with.
+std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive,
+                                      RungKind begun = RungKind::kBottom);
+
+// Returns the place of the rung; where A has none such, of the first one above it.
+size_t PlaceOf(const std::vector<PlannedRung>& rungs, RungKind kind);
+
+// Whether multigrid may be a rung of it, by what costs nothing to know; and whether it is, by a
+// look at A, which `c` keeps.
+bool MaySuitAmg(const LadderCase& c);
+AmgSuitability SuitsAmg(const LadderCase& c);
 
 // Moves dense LU, if it is among the rungs behind `i`, before the rung there where that is dear and
 // predicted to cost more: LU is certain to serve where it exists.
@@ -44,8 +59,8 @@ void PutLuBefore(size_t i, const Engine& engine, const LadderCase& c, const Cont
                  std::vector<PlannedRung>* rungs);
 
 // Returns true if the rung has a place on this way: of MINRES and static SPAI only where A is not,
-// or no more, taken to be positive definite, of CG only where it is.
-bool Fits(const PlannedRung& rung, bool positive);
+// or no more, taken to be positive definite, of CG only where it is; multigrid where A suits it.
+bool Fits(const PlannedRung& rung, const LadderCase& c, bool positive);
 
 // Has GMRES take what memory there is for its basis: cycles that grow, or over ranks long ones from
 // the start.

@@ -25,12 +25,12 @@ int64_t Before(const PatternView& p, int64_t j, int64_t end) {
 struct Rows : FsaiRowCounts {
   double squares = 0;
 
-  void Add(int64_t q) {
-    const auto size = static_cast<double>(q);
-    entries += q;
+  void Add(int64_t q, int64_t times = 1) {
+    const auto size = static_cast<double>(q), many = static_cast<double>(times);
+    entries += q * times;
     longest = std::max(longest, q);
-    squares += size * size;
-    cubes += size * size * size;
+    squares += many * size * size;
+    cubes += many * size * size * size;
   }
 };
 
@@ -101,13 +101,14 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
   Rows rows;
   if (options.adaptive) {
     const int64_t steps = int64_t{options.s} * options.k_max;
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < (initial != nullptr ? n : std::min(n, steps)); ++i) {
       const int64_t start = initial != nullptr ? Before(*initial, i, i) : 0;
       rows.Add(std::min(i, start + steps) + 1);
       if (initial == nullptr) continue;
       rows.initial_entries += start + 1;
       rows.initial_longest = std::max(rows.initial_longest, start + 1);
     }
+    if (initial == nullptr && n > steps) rows.Add(steps + 1, n - steps);
   } else if (initial != nullptr) {
     for (int64_t i = 0; i < n; ++i) rows.Add(Before(*initial, i, i) + 1);
   } else if (options.power == 1) {

@@ -100,14 +100,22 @@ absl::StatusOr<JobFactory::Prepared> JobFactory::Prepare(
     if (known) {
       rung = known->kind;
       const std::vector<double> none;
-      const kernels::LadderCase of{.a = a.csc(),
-                                   .diagnosis = a.diagnosis,
-                                   .b = none,
-                                   .options = options,
-                                   .ladder = {},
-                                   .static_spai = prepared.static_spai,
-                                   .threads = parts_.adapter->threads(),
-                                   .over = a.over.get()};
+      // Multigrid smooths by what a GPU sets up, where there is one.
+      const auto& devices = parts_.adapter->devices();
+      const bool gpu = std::any_of(devices.begin(), devices.end(), [](const auto& device) {
+        return device.backend == kernels::Backend::kCuda;
+      });
+      const bool amg = rung == kernels::RungKind::kAmg;
+      const kernels::LadderCase of{
+          .a = a.csc(),
+          .diagnosis = a.diagnosis,
+          .b = none,
+          .options = options,
+          .ladder = {},
+          .static_spai = prepared.static_spai,
+          .backend = gpu && amg ? kernels::Backend::kCuda : kernels::Backend::kCpu,
+          .threads = parts_.adapter->threads(),
+          .over = a.over.get()};
       auto terms = kernels::TermsOf(rung, of);
       // If something is to be built, what solved without a matrix M is of no use.
       if (terms && solve == nullptr &&
@@ -595,11 +603,26 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
   auto outcome = std::make_shared<SolveOutcome>();
   v1::SolveDone& done = outcome->done;
   std::optional<Stored<Preconditioner>> m = request.preconditioner;
+  EngineAdapter::Ladder ladder;
+  ladder.asked = work.asked;
+  const bool by_auto = work.prepared && work.prepared->build.by_auto;
+  if (by_auto) {
+    const ResolvedBuild& build = work.prepared->build;
+    ladder.rung = {build.rung, build.spec.scaling != kernels::ScalingMode::kNone};
+    ladder.static_spai = work.prepared->static_spai;
+    // Nobody knows how close a guess is.
+    if (!m && build.rung == kernels::RungKind::kBottom && !work.prepared->learned &&
+        build.spec.engine == kernels::EngineKind::kJacobi && request.x0.empty()) {
+      parts_.adapter->BeginAbove(*request.matrix.value, request.b, at, &ladder);
+    }
+  }
   if (m) {
     done.mutable_choice()->set_engine(m->value->choice.engine());
   } else {
     *done.mutable_choice() = work.prepared->build.choice;
-    if (work.found) {
+    if (ladder.straight) {
+      // The ladder makes what it begins with.
+    } else if (work.found) {
       m = work.found;
       job.UpdateTimings([](v1::Timings& timings) { timings.set_reused(true); });
       job.SetPreconditioner(m->handle);
@@ -610,15 +633,9 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
                                         /*must_store=*/false, job, at));
     }
   }
-  EngineAdapter::Ladder ladder;
-  ladder.asked = work.asked;
-  const bool by_auto = work.prepared && work.prepared->build.by_auto;
   if (m) ladder.engine = m->value->kernel->kind();
   if (by_auto) {
-    ladder.rung = {work.prepared->build.rung,
-                   work.prepared->build.spec.scaling != kernels::ScalingMode::kNone};
-    ladder.static_spai = work.prepared->static_spai;
-    ladder.straight = ladder.rung.kind != kernels::RungKind::kBottom && !m;
+    ladder.straight = ladder.straight || (ladder.rung.kind != kernels::RungKind::kBottom && !m);
     ladder.what =
         std::string(Name(ladder.engine)) + ", " + std::string(Name(request.solve.options.method));
   }

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/parallel.h"
+#include "kernels/engine/first_rung.h"
 #include "kernels/engine/over_ranks_operator.h"
 #include "kernels/krylov/krylov.h"
 #include "server/base/metrics.h"
@@ -204,6 +205,26 @@ kernels::LadderSolve EngineAdapter::SolvesOf(const std::shared_ptr<const Matrix>
       };
 }
 
+void EngineAdapter::BeginAbove(const Matrix& a, std::span<const double> b, const Assignment& at,
+                               Ladder* ladder) const {
+  const auto index = IndexOf(at);
+  if (!index.ok() || at.device == kCpuName || OverRanks(*index)) return;
+  const int threads = kernels::ResolveThreads(options_.threads);
+  const kernels::LadderCase of{.a = a.csc(),
+                               .diagnosis = a.diagnosis,
+                               .b = b,
+                               .options = ladder->asked,
+                               .backend = kernels::Backend::kCuda,
+                               .threads = threads,
+                               .over = a.over.get()};
+  const kernels::RungKind rung =
+      kernels::FirstRung(engine_, of, {.threads = threads, .device = static_cast<int>(*index)});
+  ladder->look = of.look;
+  if (rung == kernels::RungKind::kBottom) return;
+  ladder->rung = {rung, /*scaled=*/false};
+  ladder->straight = true;
+}
+
 absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,
                                             const std::shared_ptr<const kernels::Preconditioner>& m,
                                             std::span<const double> b, std::span<const double> x0,
@@ -266,6 +287,7 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   std::optional<kernels::StallWatch> watch;
   if (ladder != nullptr) {
     of.static_spai = ladder->static_spai;
+    if (ladder->look != nullptr) of.look = ladder->look;
     if (at.device != kCpuName) {
       if (!OverRanks(index)) of.backend = kernels::Backend::kCuda;
       of.solve_there = SolvesOf(a, index, at, job);

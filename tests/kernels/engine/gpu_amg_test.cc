@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "kernels/bench/problems.h"
+#include "kernels/engine/first_rung.h"
 #include "kernels/gallery/gallery.h"
 #include "tests/kernels/engine/gpu_helpers.h"
 #include "tests/oracle/gallery.h"
@@ -195,6 +196,55 @@ TEST_F(GpuAmgEngine, ASolveStopsBetweenIterations) {
   ASSERT_FALSE(solved.rhs.empty());
   EXPECT_EQ(solved.rhs[0].outcome, Outcome::kCancelled);
   EXPECT_LE(solved.rhs[0].iterations, 60);
+}
+
+struct NoSink final : LadderSink {
+  Status Enter(const std::string&, int64_t, double) override { return {}; }
+  void OnRung(const Rung&) override {}
+};
+
+// Rows that couple strongly in one direction: Jacobi is foretold to take over a thousand
+// iterations.
+TEST_F(GpuAmgEngine, AutoBeginsWithItWhereJacobiTakesLong) {
+  const CscMatrix a = oracle::From(gallery::RotatedAnisotropy2d(1000, 1e-3, 0.39));
+  const Diagnosis diagnosis = Diagnose(a);
+  const Vector b = SmoothRhs(a);
+  const SolveOptions options{.method = Method::kAuto, .rtol = 1e-7};
+  const auto a_there = engine_->Place(a, {.device = kGpu});
+  ASSERT_TRUE(a_there.ok()) << a_there.status().message();
+  LadderCase c{.a = a,
+               .diagnosis = diagnosis,
+               .b = b,
+               .options = options,
+               .backend = Backend::kCuda,
+               .threads = 4};
+  c.solve_there = [&](const std::shared_ptr<const Preconditioner>& m, std::span<const double> right,
+                      std::span<const double> x0, const SolveOptions& terms,
+                      const Context& context) {
+    const PlaceM place_m = [&](Storage storage) {
+      return engine_->Place(*m, storage, context, &**a_there);
+    };
+    return engine_->SolveOnDevice(a, **a_there, m.get(), place_m, right, x0, terms, context);
+  };
+  const Context context{.threads = 4, .device = kGpu};
+  ASSERT_EQ(FirstRung(*engine_, c, context), RungKind::kAmg);
+  NoSink sink;
+  const auto climbed = ClimbFrom(*engine_, c, {}, RungKind::kAmg, sink, context);
+  ASSERT_TRUE(climbed.ok()) << climbed.status().message();
+  ASSERT_EQ(climbed->rungs.size(), 1u);
+  EXPECT_EQ(climbed->rungs[0].what, "multigrid, CG");
+  EXPECT_LE(climbed->solved.rhs[0].iterations, 80);
+  EXPECT_LE(TrueRelative(a, climbed->solved.x, b), 1.0001e-7);
+  // A regular grid of few unknowns ends by Jacobi before multigrid is set up.
+  const CscMatrix small = oracle::From(gallery::Laplace27(32));
+  const Diagnosis of_small = Diagnose(small);
+  const LadderCase other{.a = small,
+                         .diagnosis = of_small,
+                         .b = std::span(b).first(static_cast<size_t>(small.n_cols)),
+                         .options = options,
+                         .backend = Backend::kCuda,
+                         .threads = 4};
+  EXPECT_EQ(FirstRung(*engine_, other, context), RungKind::kBottom);
 }
 
 }  // namespace

@@ -262,6 +262,45 @@ TEST(Ladder, OnAGpuJacobiIsJudgedByWhatFsaiCosts) {
   EXPECT_EQ(FirstLook(*engine, c, first, {}).let_pass, 0);
 }
 
+// What stands behind it would take the host longer to predict than its cycles take.
+TEST(Ladder, OnAGpuMultigridIsJudgedLateBeforeStaticSpai) {
+  const Case of(oracle::RowPermuted(400, 3));
+  LadderCase c = of.Terms();
+  c.backend = Backend::kCuda;
+  const auto engine = MakeCpuEngine();
+  std::vector<PlannedRung> rungs = PlannedRungs(c, /*positive=*/false);
+  PlannedRung& spai = rungs[PlaceOf(rungs, RungKind::kStaticSpai)];
+  ASSERT_EQ(spai.kind, RungKind::kStaticSpai);
+  EXPECT_EQ(LookAfter(*engine, c, &spai, Method::kBicgstab, 4000, /*parts=*/true, {}).first, 400);
+  EXPECT_FALSE(spai.setup_ms.has_value()) << "it was predicted";
+  LookAfter(*engine, c, &spai, Method::kBicgstab, 0, /*parts=*/false, {});
+  EXPECT_TRUE(spai.setup_ms.has_value());
+}
+
+// A rung that solves the system is the last that is looked for: multigrid behind it takes a look.
+TEST(Ladder, OnAGpuNobodyLooksAtAForARungThatIsNotEntered) {
+  Case c(oracle::Laplacian2d(150, 150));
+  const auto engine = MakeCpuEngine();
+  c.backend = Backend::kCuda;
+  c.solve_there = [&](const std::shared_ptr<const Preconditioner>& m, std::span<const double> b,
+                      std::span<const double> x0, const SolveOptions& options,
+                      const Context& context) {
+    EXPECT_THAT(x0, IsEmpty()) << "no zeros are sent";
+    SolveOptions at_once = options;
+    at_once.rtol = 0.9;  // it ends before it is judged
+    return engine->Solve(c.view, m.get(), b, x0, at_once, context);
+  };
+  c.options.rtol = 0.9;
+  const LadderCase terms = c.Terms();
+  const auto climbed = kernels::ClimbFrom(*engine, terms, {}, RungKind::kLightAfsai, c.sink, {});
+  ASSERT_TRUE(climbed.ok()) << climbed.status().message();
+  EXPECT_THAT(climbed->rungs, SizeIs(1));
+  EXPECT_EQ(climbed->best, RungKind::kLightAfsai);
+  c.CheckResiduals(climbed->solved);
+  // The first look is the one that is kept: that of an A of a hub tells that nobody had looked.
+  EXPECT_FALSE(terms.look->Of(c.view, 1'000'000, 1).suits);
+}
+
 TEST(Ladder, WhatWasTriedIsNotTriedAgain) {
   Case c(oracle::Laplacian2d(30, 30));
   const LadderResult climbed = c.Climb(EngineKind::kFsai);

@@ -1,4 +1,5 @@
 // Matrices under 5 x 5 with the answer in the test.
+#include "kernels/fsai/sampled_kaporin.h"
 #include "tests/kernels/fsai/helpers.h"
 
 namespace spaid::kernels {
@@ -30,6 +31,14 @@ TEST(FsaiHand, OneStepTakesTheLargestGradient) {
   EXPECT_NEAR(g.quality.kaporin, std::cbrt(0.8 * 0.84), 1e-15);
   EXPECT_NEAR(g.quality.density, 5.0 / 7, 1e-15);
   EXPECT_EQ(g.quality.nnz_row_max, 2);
+}
+
+// All three rows are the sample; and D A D, of other units, is the same to it.
+TEST(FsaiHand, ASampleOfAllRowsIsTheWhole) {
+  EXPECT_NEAR(SampledKaporin(Three(), Grow(1), 100), std::cbrt(0.8 * 0.84), 1e-15);
+  const CscMatrix units = FromRows({{400, 2, 0}, {2, 0.05, 0.02}, {0, 0.02, 0.05}});
+  EXPECT_NEAR(SampledKaporin(units, Grow(1), 100), std::cbrt(0.8 * 0.84), 1e-14);
+  EXPECT_EQ(SampledKaporin(FromRows({{3, 0}, {0, 7}}), Grow(3), 8), 1.0);
 }
 
 TEST(FsaiHand, TwoStepsGiveTheInverseFactor) {

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "kernels/bench/problems.h"
+#include "kernels/fsai/sampled_kaporin.h"
 #include "tests/kernels/fsai/helpers.h"
 
 namespace spaid::kernels {
@@ -212,6 +213,22 @@ TEST(FsaiInvariants, ThreadsDoNotChangeABit) {
         for (const int threads : {2, 3}) ExpectSame(one, Build(a, options, threads), "threads");
       }
     }
+  }
+}
+
+// 128 rows of many tell the mean of the logarithms within three of their standard deviations.
+TEST(FsaiInvariants, ASampleTellsKaporinsReduction) {
+  FsaiOptions light;
+  light.min_gain = 1e-2;
+  for (const auto& a : {oracle::Laplacian2d(70, 60), oracle::RandomSpd(2500, 6, 3)}) {
+    const FsaiResult whole = Build(a, light);
+    double squares = 0, mean = 0;
+    for (const double ratio : whole.psi_ratio) mean += std::log(ratio);
+    mean /= static_cast<double>(a.n_cols);
+    for (const double ratio : whole.psi_ratio) squares += std::pow(std::log(ratio) - mean, 2);
+    const double deviation = std::sqrt(squares / static_cast<double>(a.n_cols) / 128);
+    EXPECT_NEAR(std::log(SampledKaporin(a, light, 128)), mean, 3 * deviation + 1e-12);
+    EXPECT_EQ(SampledKaporin(a, light, 128), SampledKaporin(a, light, 128));
   }
 }
 

@@ -1,0 +1,171 @@
+#include "kernels/engine/first_rung.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <random>
+
+#include "kernels/amg/amg_estimate.h"
+#include "kernels/amg/smoothers.h"
+#include "kernels/amg/suitability.h"
+#include "kernels/engine/cost.h"
+#include "kernels/engine/ladder_rungs.h"
+#include "kernels/fsai/sampled_kaporin.h"
+#include "kernels/sparse/jacobi_column.h"
+
+namespace spaid::kernels {
+namespace {
+
+// Of 45 systems, grids, meshes and circuits of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md),
+// by Kaporin's reduction k of FSAI that ends soon: CG by Jacobi takes 4 to 18 times n^(1/4)
+// iterations where k >= 0.91, and 33 to 120 where k <= 0.83; between there was none. FSAI takes
+// 0.11 to 0.33 of them where k <= 0.83, else over 0.47. Multigrid takes 8 to 21 iterations where
+// k >= 0.91, and 30 to 76 where k <= 0.83.
+constexpr double kRegular = 0.87, kIrregularTimes = 3, kShareOfFsai = 0.25;
+constexpr double kAmgIterations = 24, kAmgIrregular = 45;
+constexpr double kUsualDecades = 7;
+// By so many milliseconds an entry the set-up of nodes of several unknowns takes longer on a mesh
+// than on a grid, whose rows are alike.
+constexpr double kNodesOfMeshMs = 7e-7;
+
+// Rows that are grown, and columns that are summed: enough for a mean of k within 0.02.
+constexpr int64_t kRows = 128, kColumns = 1024;
+constexpr double kEntryBytes = 12;
+// A leading part of A by which nodes are detected.
+constexpr int64_t kLeading = 12'000;
+// Of constants in the sampled columns, where none of the boundary may be among them: over it A is
+// no elliptic operator, as masses are not, which CG solves soon however its rows look.
+constexpr double kMostRayleigh = 2 * kMostRayleighForAmg;
+
+double ToDouble(int64_t x) { return static_cast<double>(x); }
+
+struct Sample {
+  double rayleigh = 0, beta = 0;
+};
+
+Sample TakeSample(const CscView& a, int block) {
+  std::minstd_rand random;  // a stride would be that of a grid
+  double energy = 0, squares = 0, beta = 0;
+  for (int64_t k = 0; k < kColumns; ++k) {
+    const int64_t j = static_cast<int64_t>(random()) % a.n_cols;
+    const auto rows = a.column(j);
+    const auto values = a.column_values(j);
+    const double diagonal = std::fabs(EntryOf(a, j, j));
+    double absolute = 0;
+    for (size_t p = 0; p < rows.size(); ++p) {
+      if (rows[p] % block == j % block) energy += values[p];
+      absolute += std::fabs(values[p]);
+    }
+    squares += diagonal;
+    beta = std::max(beta, absolute / diagonal);
+  }
+  return {std::fabs(energy) / squares, beta};
+}
+
+int LeadingBlockSize(const CscView& a) {
+  PatternView part = a;
+  part.n_cols = std::min(a.n_cols, kLeading);
+  const int block = DetectBlockSize(part);
+  return a.n_cols % block == 0 ? block : 1;
+}
+
+PlannedRung RungOf(RungKind kind, const LadderCase& c, bool positive) {
+  for (PlannedRung& rung : PlannedRungs(c, positive, RungKind::kLightAfsai)) {
+    if (rung.kind == kind) return std::move(rung);
+  }
+  return {};
+}
+
+// By a diagonal where A is not symmetric. The look at all of A is part of its set-up.
+void SetAmg(const Engine& engine, const LadderCase& c, double beta, int block,
+            const Context& context, DeviceTerms* terms) {
+  PlannedRung rung = RungOf(RungKind::kAmg, c, terms->positive);
+  AmgOptions& options = rung.spec.amg;
+  if (terms->positive) options.smoother = ChooseSmoother(SmootherKind::kAuto, true, beta);
+  options.block_size = block;
+  const double setup_ms = SetupMs(engine, c, context, &rung);
+  const int64_t limit = engine.State(context.device).limit_bytes;
+  if (limit > 0 && rung.estimate.device_bytes_min > limit) return;
+  terms->amg_setup_ms = setup_ms + StreamMs(kEntryBytes * terms->nnz, c.threads) +
+                        (terms->irregular && block > 1 ? kNodesOfMeshMs * terms->nnz : 0);
+  terms->amg_entries = UsualAmgEntries(c.a.n_cols, c.a.nnz(), options);
+}
+
+RungKind Least(const RungTimes& times) {
+  if (times.bottom_ms <= std::min(times.fsai_ms, times.amg_ms)) return RungKind::kBottom;
+  return times.fsai_ms <= times.amg_ms ? RungKind::kLightAfsai : RungKind::kAmg;
+}
+
+// Whether Jacobi is foretold to take less than the set-ups alone.
+bool EndsSooner(const DeviceTerms& terms) {
+  return ForetellTimes(terms).bottom_ms <= std::min(terms.fsai_setup_ms, terms.amg_setup_ms);
+}
+
+}  // namespace
+
+RungTimes ForetellTimes(const DeviceTerms& t) {
+  SolveWork work{.method = t.positive ? Method::kCg : Method::kBicgstab,
+                 .n = t.n,
+                 .nnz_a = t.nnz,
+                 .n_rhs = t.n_rhs};
+  const auto iteration_ms = [&] { return IterationMs(work, Backend::kCuda, /*threads=*/1); };
+  const double share = t.decades / kUsualDecades;
+  const double iterations = GuessedIterations(t.n) * share * (t.irregular ? kIrregularTimes : 1);
+  RungTimes times{.bottom_ms = iterations * iteration_ms()};
+  if (t.irregular) {
+    work.nnz_m = kLightEntries * t.n;
+    times.fsai_ms = t.fsai_setup_ms + kShareOfFsai * iterations * iteration_ms();
+  }
+  work.nnz_m = t.amg_entries;
+  work.parts = true;
+  times.amg_ms =
+      t.amg_setup_ms + (t.irregular ? kAmgIrregular : kAmgIterations) * share * iteration_ms();
+  return times;
+}
+
+namespace {
+
+RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& context) {
+  const bool positive = TakenForPositive(c);
+  const Method asked = c.options.method;
+  const bool method =
+      asked == Method::kAuto || asked == (positive ? Method::kCg : Method::kBicgstab);
+  if (c.backend != Backend::kCuda || c.over != nullptr || c.ladder.to_build || !method ||
+      c.diagnosis.zero_diagonal.count > 0 || c.a.n_cols == 0) {
+    return RungKind::kBottom;
+  }
+  DeviceTerms terms{.n = ToDouble(c.a.n_cols),
+                    .nnz = ToDouble(c.a.nnz()),
+                    .n_rhs = std::ssize(c.b) / c.a.n_cols,
+                    .positive = positive,
+                    .irregular = positive};
+  if (c.options.rtol > 0) terms.decades = std::max(0.0, -std::log10(c.options.rtol));
+  if (ForetellTimes(terms).bottom_ms <= MoveMs(terms.nnz)) return RungKind::kBottom;
+  const bool may_amg = MaySuitAmg(c);
+  PlannedRung light = RungOf(RungKind::kLightAfsai, c, positive);
+  if (positive) terms.fsai_setup_ms = SetupMs(engine, c, context, &light);
+  if (may_amg) SetAmg(engine, c, /*beta=*/0, /*block=*/1, context, &terms);
+  if (EndsSooner(terms)) return RungKind::kBottom;
+  const int block = LeadingBlockSize(c.a);
+  const Sample sample = TakeSample(c.a, block);
+  if (positive) {
+    terms.irregular =
+        sample.rayleigh <= kMostRayleigh && SampledKaporin(c.a, light.spec.fsai, kRows) < kRegular;
+  }
+  if (!terms.irregular) terms.fsai_setup_ms = kNoRung;
+  if (EndsSooner(terms)) return RungKind::kBottom;
+  if (may_amg) SetAmg(engine, c, sample.beta, block, context, &terms);
+  RungTimes times = ForetellTimes(terms);
+  if (Least(times) == RungKind::kAmg && !SuitsAmg(c).suits) times.amg_ms = kNoRung;
+  return Least(times);
+}
+
+}  // namespace
+
+RungKind FirstRung(const Engine& engine, const LadderCase& c, const Context& context) {
+  const Result<RungKind> rung = GuardMemory(
+      "AUTO's first rung", [&]() -> Result<RungKind> { return Foretold(engine, c, context); });
+  return rung.ok() ? *rung : RungKind::kBottom;
+}
+
+}  // namespace spaid::kernels

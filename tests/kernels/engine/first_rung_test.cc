@@ -1,0 +1,119 @@
+// With which rung AUTO begins on a GPU: by hand, on systems that were measured, and what refuses.
+#include "kernels/engine/first_rung.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/engine/cost.h"
+#include "kernels/gallery/gallery.h"
+#include "tests/oracle/gallery.h"
+
+namespace spaid::kernels::engine_test {
+namespace {
+
+RungKind LeastOf(const RungTimes& t) {
+  if (t.bottom_ms <= std::min(t.fsai_ms, t.amg_ms)) return RungKind::kBottom;
+  return t.fsai_ms <= t.amg_ms ? RungKind::kLightAfsai : RungKind::kAmg;
+}
+
+TEST(FirstRung, ForetellsSetUpsAndIterations) {
+  // 10^4 unknowns: 12 times 10 iterations for 7 decades.
+  DeviceTerms terms{.n = 1e4, .nnz = 5e4};
+  SolveWork work{.method = Method::kCg, .n = 1e4, .nnz_a = 5e4};
+  const double jacobi = IterationMs(work, Backend::kCuda, 1);
+  EXPECT_NEAR(ForetellTimes(terms).bottom_ms, 120 * jacobi, 1e-9);
+  EXPECT_EQ(ForetellTimes(terms).fsai_ms, kNoRung);
+  EXPECT_EQ(ForetellTimes(terms).amg_ms, kNoRung);
+  terms.decades = 3.5;
+  EXPECT_NEAR(ForetellTimes(terms).bottom_ms, 60 * jacobi, 1e-9);
+  // Three times as many where rows are irregular, a quarter of them by FSAI of 5 entries a row.
+  terms.decades = 7;
+  terms.irregular = true;
+  terms.fsai_setup_ms = 2;
+  terms.amg_setup_ms = 8;
+  terms.amg_entries = 1e5;
+  work.nnz_m = 1e5;
+  const double fsai = IterationMs(work, Backend::kCuda, 1);
+  work.parts = true;
+  const double cycle = IterationMs(work, Backend::kCuda, 1);
+  const RungTimes irregular = ForetellTimes(terms);
+  EXPECT_NEAR(irregular.bottom_ms, 360 * jacobi, 1e-9);
+  EXPECT_NEAR(irregular.fsai_ms, 2 + 90 * fsai, 1e-9);
+  EXPECT_NEAR(irregular.amg_ms, 8 + 45 * cycle, 1e-9);
+  // FSAI of regular rows takes as long as Jacobi, and more for its set-up.
+  terms.irregular = false;
+  EXPECT_EQ(ForetellTimes(terms).fsai_ms, kNoRung);
+  EXPECT_NEAR(ForetellTimes(terms).amg_ms, 8 + 24 * cycle, 1e-9);
+}
+
+// Measured on one H200 (docs/figures/totals-meshes-h200.csv and docs/decisions/auto.md), totals of
+// Jacobi, FSAI and multigrid: the rung that is foretold to win takes at most 1.35 of the best.
+TEST(FirstRung, IsNearTheBestOfWhatWasMeasured) {
+  struct Measured {
+    const char* name;
+    double n, nnz;
+    bool positive, irregular;
+    double fsai_setup, amg_setup;  // as foretold, a look at A in the second
+    double jacobi, fsai, amg;      // kNoRung: not measured, or none
+  };
+  const Measured cases[] = {
+      {"P7 128", 2097152, 14581760, true, false, kNoRung, 34, 56, 87, 51},
+      {"P27 100", 1e6, 26463592, true, false, kNoRung, 56, 37, 55, 51},
+      {"E80 40", 187200, 14411340, true, false, kNoRung, 37, 27, 35, 30},
+      {"E80 60", 637200, 49902300, true, false, kNoRung, 110, 93, 111, 73},
+      {"P7 64", 262144, 1810432, true, false, kNoRung, 11, 9.1, 17, 14},
+      {"aniso 1640", 2689600, 24186724, true, true, 59, 52, 183, 185, 66},
+      {"aniso 400", 160000, 1435204, true, true, 6.8, 10, 12.6, 20, 15},
+      {"varcoef 100", 1e6, 6940000, true, false, kNoRung, 20, 30, 46, 30},
+      {"convdiff 100", 1e6, 6940000, false, false, kNoRung, 20, 55, kNoRung, 33},
+      {"convdiff 64", 262144, 1810432, false, false, kNoRung, 11, 17, kNoRung, 17.4},
+      {"diffusion", 994856, 16366056, true, true, 28, 54, 123, 95, 81},
+      {"jumps", 994856, 16366056, true, true, 28, 54, 166, 81, 100},
+      {"elasticity", 743967, 36591435, true, true, 36, 113, 219, 111, 160},
+      {"convection", 994856, 16366056, false, false, kNoRung, 38, 356, kNoRung, 224},
+      {"diffusion, 200,000", 198278, 3249170, true, true, 8.5, 16.5, 30, 24, 30},
+      {"jumps, 200,000", 198278, 3249170, true, true, 8.5, 16.5, 51, 28, 35},
+      {"elasticity, 60,000", 177648, 8690490, true, true, 11.4, 32, 54, 39, 54},
+      {"diffusion, 20,000", 19602, 317390, true, true, 4, kNoRung, 6.9, 6.8, 12.7},
+      {"elasticity, 10,000", 29256, 1413252, true, true, 4.8, 9.7, 14.3, 10.7, 21},
+  };
+  for (const Measured& c : cases) {
+    const DeviceTerms terms{.n = c.n,
+                            .nnz = c.nnz,
+                            .positive = c.positive,
+                            .irregular = c.irregular,
+                            .fsai_setup_ms = c.fsai_setup,
+                            .amg_setup_ms = c.amg_setup,
+                            .amg_entries = 2 * c.nnz + (c.irregular ? 16 * c.n : 0)};
+    const RungKind kind = LeastOf(ForetellTimes(terms));
+    const double takes = kind == RungKind::kBottom ? c.jacobi
+                         : kind == RungKind::kAmg  ? c.amg
+                                                   : c.fsai;
+    EXPECT_LE(takes, 1.35 * std::min({c.jacobi, c.fsai, c.amg})) << c.name;
+  }
+}
+
+TEST(FirstRung, IsTheBottomWhereNothingElseMayBe) {
+  const CscMatrix a = oracle::From(gallery::RotatedAnisotropy2d(200, 1e-3, 0.39));
+  const Diagnosis diagnosis = Diagnose(a);
+  const Array<double> b(static_cast<size_t>(a.n_cols), 1.0);
+  SolveOptions options{.method = Method::kAuto, .rtol = 1e-300};
+  LadderCase c{.a = a, .diagnosis = diagnosis, .b = b, .options = options, .threads = 2};
+  const auto engine = MakeCpuEngine();
+  EXPECT_EQ(FirstRung(*engine, c, {}), RungKind::kBottom) << "it is the CPU";
+  // 300 decades by Jacobi take longer than any set-up.
+  c.backend = Backend::kCuda;
+  EXPECT_NE(FirstRung(*engine, c, {}), RungKind::kBottom);
+  options.method = Method::kGmres;
+  EXPECT_EQ(FirstRung(*engine, c, {}), RungKind::kBottom) << "these rungs are CG's";
+  options = {.method = Method::kAuto, .rtol = 0.5};
+  EXPECT_EQ(FirstRung(*engine, c, {}), RungKind::kBottom) << "it ends at once";
+  options = {.method = Method::kAuto, .rtol = 1e-300};
+  c.ladder.to_build = true;
+  EXPECT_EQ(FirstRung(*engine, c, {}), RungKind::kBottom);
+}
+
+}  // namespace
+}  // namespace spaid::kernels::engine_test
