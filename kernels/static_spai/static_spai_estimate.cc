@@ -326,7 +326,7 @@ double LargeBytes(double n, double n2, double entries) {
   const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);
   double slots = 64;
   while (slots < 2 * std::min({entries, n, kLargeEntries})) slots *= 2;
-  return 8 * (32 * tiles * (tiles + 1) + 17 * 8 * tiles + 8 * slots) + 8 * slots;
+  return 8 * (32 * tiles * (tiles + 1) + 21 * 8 * tiles + 8 * slots) + 8 * slots;
 }
 
 // The same by QR: Â with its right-hand sides, R, solutions, a hash table of rows.
