@@ -49,7 +49,13 @@ struct Bounds {
   Array<double> columns, entries;
 };
 
-Bounds WalkBounds(const Rules& rules) {
+Bounds WalkBounds(const Rules& rules, int threads) {
+  constexpr int64_t kBatch = 4096;
+  const auto for_nodes = [&](const auto& use) {
+    ParallelFor(rules.a.n_cols, kBatch, threads, [&](int64_t begin, int64_t end, int) {
+      for (auto c = static_cast<size_t>(begin); c < static_cast<size_t>(end); ++c) use(c);
+    });
+  };
   const auto n = static_cast<size_t>(rules.a.n_cols);
   const auto cap = static_cast<double>(n), nnz = static_cast<double>(rules.a.nnz());
   Bounds now, next;
@@ -61,7 +67,7 @@ Bounds WalkBounds(const Rules& rules) {
   const Array<double> lengths = now.entries;
   next = now;
   for (int level = 0; level < rules.power; ++level) {
-    for (size_t c = 0; c < n; ++c) {
+    for_nodes([&](size_t c) {
       double columns = now.columns[c], entries = now.entries[c];
       for (const int32_t i : rules.base.column(static_cast<int64_t>(c))) {
         const auto to = static_cast<size_t>(rules.Node(i));
@@ -71,12 +77,12 @@ Bounds WalkBounds(const Rules& rules) {
       }
       next.columns[c] = std::min(columns, cap);
       next.entries[c] = std::min(entries, nnz);
-    }
+    });
     std::swap(now, next);
     if (now.columns == next.columns && now.entries == next.entries) break;
   }
   // now[c] belongs to the walk that starts at node c; column k of M starts at Node(k).
-  for (size_t k = 0; k < n; ++k) {
+  for_nodes([&](size_t k) {
     const auto start = static_cast<size_t>(rules.Node(static_cast<int64_t>(k)));
     double columns = now.columns[start], entries = now.entries[start];
     if (rules.transposed) {
@@ -87,7 +93,7 @@ Bounds WalkBounds(const Rules& rules) {
     }
     next.columns[k] = std::min(columns, cap);
     next.entries[k] = std::min(entries, nnz);
-  }
+  });
   return next;
 }
 
@@ -326,7 +332,7 @@ double LargeBytes(double n, double n2, double entries) {
   const double tiles = std::ceil(std::min(n2, kLargeColumns) / 8);
   double slots = 64;
   while (slots < 2 * std::min({entries, n, kLargeEntries})) slots *= 2;
-  return 8 * (32 * tiles * (tiles + 1) + 17 * 8 * tiles + 8 * slots) + 8 * slots;
+  return 8 * (32 * tiles * (tiles + 1) + 21 * 8 * tiles + 8 * slots) + 8 * slots;
 }
 
 // The same by QR: Â with its right-hand sides, R, solutions, a hash table of rows.
@@ -445,7 +451,7 @@ Result<StaticSpaiCounts> Estimate(const PatternView& a, const PatternView* user_
     if (matched) rules.column_of_row = std::move(column_of_row);
   }
 
-  const Bounds bounds = matched ? WalkBounds(rules) : BoundsWithoutMatching(rules);
+  const Bounds bounds = matched ? WalkBounds(rules, context.threads) : BoundsWithoutMatching(rules);
   std::optional<Totals> counted;
   double steps = 0;  // of counting all, at most
   for (const double entries : bounds.entries) steps += entries;

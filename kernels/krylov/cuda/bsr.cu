@@ -10,6 +10,10 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / 32;
 
+// Nodes that are sorted together. Elasticity on a mesh stores 1.025 times its blocks for 1.083 by
+// windows of 256; rows of y are written further apart, which is little beside the blocks.
+constexpr int kWindow = kMostWindow;
+
 int Blocks(const Context& context, int64_t work, int64_t a_block) {
   const int64_t most = int64_t{16} * context.multiprocessors;
   return static_cast<int>(std::clamp<int64_t>((work + a_block - 1) / a_block, 1, most));
@@ -96,7 +100,7 @@ std::optional<Bsr<Value>> Bsr<Value>::Make(Context& context, const PatternRef& p
   int64_t stored = CutSlices(context, a, nullptr, 1, all, made.slices_, apart);
   if (static_cast<double>(stored) > all.order_at * static_cast<double>(nnz)) {
     made.order_ = Buffer<int32_t>(context, nodes);
-    OrderByLength(context, a, made.order_);
+    OrderByLength(context, a, kWindow, made.order_);
     stored = CutSlices(context, a, made.order_.get(), 1, all, made.slices_, apart);
   }
   const auto size = static_cast<int64_t>(sizeof(Value)), index = int64_t{sizeof(int32_t)};

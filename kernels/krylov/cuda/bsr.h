@@ -3,7 +3,7 @@
 //
 // Blocks are stored in SELL slices of 32 nodes (sell.h, one thread a node): in step k thread r of a
 // slice has block k of node r; the b² entries of a step follow one another, each for all threads.
-// Sorts nodes, where slices would be mostly padding, by length within windows of 256.
+// Sorts nodes, where slices would be mostly padding, by length within windows of 1024.
 #pragma once
 
 #include <cstdint>

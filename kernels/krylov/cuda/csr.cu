@@ -15,6 +15,9 @@ using namespace layout;
 // should not differ much.
 constexpr int64_t kPieceEntries = 1024, kTilePieceEntries = 256;
 
+// Rows that are sorted together: those that a block of threads multiplies at once.
+constexpr int kWindow = kProductThreads;
+
 // Shift of a warp's slices in sorted rows: coprime to the slices of 256 rows and to the warps of a
 // block, so that every warp comes to every position in a window.
 constexpr int kShift = 13;
@@ -159,7 +162,7 @@ Csr<Value>::Csr(Context& context, const PatternRef& pattern, const double* value
       in_slices = stored = tiles_.stored;
     } else if (in_rows > tuning.order_at) {
       order_ = Buffer<int32_t>(context, n_);
-      OrderByLength(context, a, order_);
+      OrderByLength(context, a, kWindow, order_);
       cut();
     }
     Scan(context, place, n_ + 1);

@@ -10,26 +10,24 @@ namespace {
 
 using namespace layout;
 
-// Rows that are sorted together: those that a block of threads multiplies at once.
-constexpr int kWindow = kThreads;
-
 // Sorts each window's rows by length, the longest first; stable.
-__global__ void OrderKernel(CsrArrays a, int32_t* order) {
-  __shared__ int64_t lengths[kWindow];
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int64_t begin = int64_t{blockIdx.x} * kWindow; begin < a.n;
-       begin += int64_t{gridDim.x} * kWindow) {
-    const int count = static_cast<int>(min(int64_t{kWindow}, a.n - begin));
-    if (thread < count) lengths[thread] = a.Length(begin + thread);
+__global__ void OrderKernel(CsrArrays a, int window, int32_t* order) {
+  __shared__ int64_t lengths[kMostWindow];
+  for (int64_t begin = int64_t{blockIdx.x} * window; begin < a.n;
+       begin += int64_t{gridDim.x} * window) {
+    const int count = static_cast<int>(min(int64_t{window}, a.n - begin));
+    for (int own = static_cast<int>(threadIdx.x); own < count; own += kThreads) {
+      lengths[own] = a.Length(begin + own);
+    }
     __syncthreads();
-    if (thread < count) {
+    for (int own = static_cast<int>(threadIdx.x); own < count; own += kThreads) {
       int before = 0;
       for (int other = 0; other < count; ++other) {
-        const bool longer = lengths[other] > lengths[thread];
-        const bool equal = lengths[other] == lengths[thread];
-        before += longer || (equal && other < thread) ? 1 : 0;
+        const bool longer = lengths[other] > lengths[own];
+        const bool equal = lengths[other] == lengths[own];
+        before += longer || (equal && other < own) ? 1 : 0;
       }
-      order[begin + before] = static_cast<int32_t>(begin + thread);
+      order[begin + before] = static_cast<int32_t>(begin + own);
     }
     __syncthreads();
   }
@@ -147,8 +145,10 @@ int64_t CountEntries(const Context& context, const PatternRef& a) {
   return count;
 }
 
-void OrderByLength(const Context& context, const CsrArrays& a, const Buffer<int32_t>& order) {
-  OrderKernel<<<Blocks(context, a.n, kWindow), kThreads, 0, context.stream>>>(a, order.get());
+void OrderByLength(const Context& context, const CsrArrays& a, int window,
+                   const Buffer<int32_t>& order) {
+  OrderKernel<<<Blocks(context, a.n, window), kThreads, 0, context.stream>>>(a, window,
+                                                                             order.get());
   CheckLaunch("OrderKernel");
 }
 

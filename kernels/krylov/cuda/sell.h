@@ -35,8 +35,10 @@ __device__ inline int64_t RowAt(const int32_t* order, int64_t place) {
 // The number of entries of a pattern. Waits for the device.
 int64_t CountEntries(const Context& context, const PatternRef& a);
 
-// Sorts each window of 256 rows by length, the longest first; stable.
-void OrderByLength(const Context& context, const CsrArrays& a, const Buffer<int32_t>& order);
+// Sorts each window of so many rows, kMostWindow at most, by length, the longest first; stable.
+inline constexpr int kMostWindow = 1024;
+void OrderByLength(const Context& context, const CsrArrays& a, int window,
+                   const Buffer<int32_t>& order);
 
 // Cuts all rows, in this order (null: their own), into slices; returns how many entries the slices
 // store, padding included. `apart`, of n elements, gets 1 for each row that is stored apart: none

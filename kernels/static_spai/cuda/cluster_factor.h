@@ -130,10 +130,9 @@ class ClusterFactor {
     }
   }
 
-  // As LaneSolver::WellConditioned (kernels/static_spai/lane_solver.cc). `z`, `y`: scratch of whole
-  // tiles.
-  __device__ bool WellConditioned(double* z, double* y) const {
-    if (determinant_ / 3 >= checks::kGoodEigenvalue) return true;
+  // As GroupSolver::SmallestEigenvalue, after Factor. `z`, `y`: scratch of whole tiles.
+  __device__ double SmallestEigenvalue(double* z, double* y) const {
+    if (determinant_ / 3 >= checks::kGoodEigenvalue) return determinant_ / 3;
     for (int a = Cluster::rank() * kThreads + thread_; a < 8 * count_;
          a += Cluster::size() * kThreads) {
       z[a] = a < n2_ ? StartSign(a) : 0.0;
@@ -148,9 +147,10 @@ class ClusterFactor {
       Cluster::Sync();
       return norm / before;
     };
-    if (checks::kStartShare * step() * checks::kGoodEigenvalue <= 1) return true;
+    const double first = checks::kStartShare * step();
+    if (first * checks::kGoodEigenvalue <= 1) return 1 / first;
     step();
-    return step() * checks::kGoodEigenvalue <= 1;
+    return 1 / step();
   }
 
  private:

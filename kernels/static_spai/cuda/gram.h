@@ -1,6 +1,7 @@
 // The numeric phase of static SPAI on a device by the Gram path: for each group, ÂᵀÂ on the tensor
-// cores (fp64), its Cholesky factor, the solutions with explicit residuals, and a corrected step if
-// they are not at the minimum (kernels/static_spai/group_solver.cc explains why). Groups whose Gram
+// cores (fp64), its Cholesky factor, the solutions with explicit residuals, and corrected steps if
+// they are not at the minimum (kernels/static_spai/group_solver.cc explains why): one, or by blocks
+// and clusters, for which QR would take longest, as many as a weak problem needs. Groups whose Gram
 // matrix is too ill-conditioned, or that no kernel takes, keep flags of 0: QR solves them.
 #pragma once
 

@@ -51,6 +51,7 @@ struct alignas(16) BlockMemory {
   double scale[kSize];
   const double* from[kSize];  // the values of each column of J
   double sums[kWarps][kMaxWidth];
+  double change[kMaxWidth];  // of ‖r‖² by a step
   FactorFacts factor;
   uint32_t target[kMaxWidth];
   int32_t group;
@@ -61,6 +62,7 @@ class BlockGroup {
  public:
   using Memory = BlockMemory<kTiles>;
   static constexpr int kSize = Memory::kSize;
+  static constexpr int kShare = (kSize + 31) / 32;  // elements of a vector that a lane has
 
   __device__ BlockGroup(const GramArgs& args, int32_t g, Memory& memory)
       : args_(args),
@@ -74,7 +76,9 @@ class BlockGroup {
     Prepare();
     FormGram();
     const TileFactor<kWarps> factor = Factored();
-    if (!factor.Factor() || !factor.WellConditioned(memory_.step[0])) return Refuse();
+    const int steps =
+        factor.Factor() ? StepsFor(factor.SmallestEigenvalue(memory_.step[0]), group_.n2) : 0;
+    if (steps == 0) return Refuse();
     if (warp_ < group_.width) {
       double* const x = memory_.x[warp_];
       for (int a = lane_; a < kSize; a += 32) x[a] = memory_.rhs[warp_][a];
@@ -83,13 +87,34 @@ class BlockGroup {
     }
     double squared[kMaxWidth];
     Residuals(squared);
-    if (!AtMinimum(squared)) {
+    bool done = steps == 1 && AtMinimum(squared);
+    for (int step = 0; !done; ++step) {
+      if (step == steps) return Refuse();
       Gradient();
       FormGram();  // again: the chunks have overwritten the factor
       factor.Factor();
       if (warp_ < group_.width) {
-        factor.Substitute(memory_.step[warp_]);
-        for (int a = lane_; a < kSize; a += 32) memory_.x[warp_][a] += memory_.step[warp_][a];
+        double* const own = memory_.step[warp_];
+        double gradient[kShare];
+#pragma unroll
+        for (int i = 0; i < kShare; ++i)
+          gradient[i] = lane_ + 32 * i < kSize ? own[lane_ + 32 * i] : 0;
+        factor.Substitute(own);
+        double change = 0;
+#pragma unroll
+        for (int i = 0; i < kShare; ++i) {
+          const int a = lane_ + 32 * i;
+          if (a >= kSize) continue;
+          memory_.x[warp_][a] += own[a];
+          change += gradient[i] * own[a];
+        }
+        change = WarpSum(change);
+        if (lane_ == 0) memory_.change[warp_] = change;
+      }
+      __syncthreads();
+      done = true;
+      for (int t = 0; t < group_.width; ++t) {
+        done = done && (steps == 1 || Small(memory_.change[t], squared[t]));
       }
       Residuals(squared);
     }

@@ -14,8 +14,8 @@ namespace {
 constexpr int kWarps = ClusterFactor::kWarps;
 constexpr int kThreads = ClusterFactor::kThreads;
 constexpr int32_t kFree = -1;
-// Vectors of |J|: the diagonal; x, step, rhs and scratch of kMaxWidth right-hand sides.
-constexpr int kVectors = 1 + 4 * kMaxWidth;
+// Vectors of |J|: the diagonal; x, step, gradient, rhs and scratch of kMaxWidth right-hand sides.
+constexpr int kVectors = 1 + 5 * kMaxWidth;
 // A column longer than this is processed by a whole cluster, not by a warp.
 constexpr int64_t kLongColumn = 256;
 
@@ -54,11 +54,11 @@ __device__ double ValueOf(const FixedSum& sum) {
 // The workspace of one cluster, laid out in this order.
 struct LargeMemory {
   double* tiles;
-  double* diagonal;                  // n2, padded; so the next ones
-  double *x, *step, *rhs, *scratch;  // kMaxWidth right-hand sides each
-  FixedSum* products;                // rows of Âx, for each slot and right-hand side
-  int32_t* rows;                     // the row of each slot, or kFree
-  int32_t* owner;                    // for each slot the first local column that has the row
+  double* diagonal;                             // n2, padded; so the next ones
+  double *x, *step, *gradient, *rhs, *scratch;  // kMaxWidth right-hand sides each
+  FixedSum* products;                           // rows of Âx, for each slot and right-hand side
+  int32_t* rows;                                // the row of each slot, or kFree
+  int32_t* owner;  // for each slot the first local column that has the row
   int64_t padded;
   uint32_t mask;  // slots - 1
 };
@@ -91,10 +91,10 @@ class LargeGroup {
   __device__ void Solve() {
     Prepare();
     FormGram();
-    if (!factor_.Factor(args_.pivot_limit) ||
-        !factor_.WellConditioned(memory_.step, memory_.scratch)) {
-      return Refuse();
-    }
+    const int steps = factor_.Factor(args_.pivot_limit)
+                          ? StepsFor(factor_.SmallestEigenvalue(memory_.step, memory_.scratch), n2_)
+                          : 0;
+    if (steps == 0) return Refuse();
     for (int64_t i = thread_; i < width_ * memory_.padded; i += threads_) {
       memory_.x[i] = memory_.rhs[i];
       memory_.step[i] = 0;
@@ -103,13 +103,27 @@ class LargeGroup {
     factor_.Substitute(memory_.x, memory_.scratch, memory_.padded, width_);
     double squared[kMaxWidth];
     Residuals(squared);
-    if (!AtMinimum(squared)) {
+    bool done = steps == 1 && AtMinimum(squared);
+    for (int step = 0; !done; ++step) {
+      if (step == steps) return Refuse();
       Gradient();
+      for (int64_t i = thread_; i < width_ * memory_.padded; i += threads_) {
+        memory_.gradient[i] = memory_.step[i];
+      }
+      Cluster::Sync();
       factor_.Substitute(memory_.step, memory_.scratch, memory_.padded, width_);
       for (int64_t i = thread_; i < width_ * memory_.padded; i += threads_) {
         memory_.x[i] += memory_.step[i];
       }
       Cluster::Sync();
+      done = true;
+      for (int t = 0; t < width_ && steps > 1; ++t) {
+        double change = 0;  // the same in all warps
+        for (int a = lane_; a < n2_; a += 32) {
+          change += memory_.gradient[t * memory_.padded + a] * Step(t)[a];
+        }
+        done = done && Small(WarpSum(change), Pick(squared, t));
+      }
       Residuals(squared);
     }
     Store(squared);
@@ -400,13 +414,15 @@ class LargeGroup {
     Cluster::Sync();
   }
 
-  // Lane t's element of an array that all lanes have.
-  __device__ double Pick(const double (&sums)[kMaxWidth]) const {
-    double own = 0;
+  // An element of an array in registers.
+  static __device__ double Pick(const double (&all)[kMaxWidth], int own) {
+    double picked = 0;
 #pragma unroll
-    for (int t = 0; t < kMaxWidth; ++t) own = lane_ == t ? sums[t] : own;
-    return own;
+    for (int t = 0; t < kMaxWidth; ++t) picked = own == t ? all[t] : picked;
+    return picked;
   }
+  // Lane t's element of an array that all lanes have.
+  __device__ double Pick(const double (&sums)[kMaxWidth]) const { return Pick(sums, lane_); }
 
   // At the minimum ‖r‖² = 1 − (Âx)_k (GroupSolver::AtMinimum).
   __device__ bool AtMinimum(const double (&squared)[kMaxWidth]) const {
@@ -508,7 +524,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     memory.diagonal = memory.tiles + tile_doubles;
     memory.x = memory.diagonal + memory.padded;
     memory.step = memory.x + kMaxWidth * memory.padded;
-    memory.rhs = memory.step + kMaxWidth * memory.padded;
+    memory.gradient = memory.step + kMaxWidth * memory.padded;
+    memory.rhs = memory.gradient + kMaxWidth * memory.padded;
     memory.scratch = memory.rhs + kMaxWidth * memory.padded;
     memory.products = reinterpret_cast<FixedSum*>(memory.scratch + kMaxWidth * memory.padded);
     memory.rows = tables + cluster * 2 * slots;

@@ -1,7 +1,9 @@
 // Finds I of each structure and lays out its entries (plan.h: Structure).
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/base/cuda/scan_sort.h"
+#include "kernels/base/cuda/shared_memory.h"
 #include "kernels/base/cuda/team.h"
 #include "kernels/static_spai/cuda/plan.h"
 
@@ -9,7 +11,7 @@ namespace spaid::cuda {
 namespace {
 
 constexpr uint32_t kNone = ~uint32_t{0};  // larger than any row
-constexpr int kSmallEntries = 1024;       // entries of Â that one warp sorts
+constexpr int kSmallEntries = 512;        // entries of Â of a warp's table
 constexpr int kWarps = 4;                 // a block of such warps
 
 struct Input {
@@ -70,67 +72,116 @@ __global__ void FindLargestKernel(Input in, int32_t n_structures, const Structur
   atomicMax(reinterpret_cast<long long*>(&large->entries), static_cast<long long>(entries));
 }
 
-__device__ int LowerBound(const uint32_t* keys, int size, uint32_t key) {
-  int begin = 0;
-  while (size > 0) {
-    const int half = size / 2;
-    if (keys[begin + half] < key) {
-      begin += half + 1;
-      size -= half + 1;
-    } else {
-      size = half;
-    }
-  }
-  return begin;
-}
-
-// Enters a row into an open hash table of `size` slots, a power of two, as many as there are rows
-// or more; free slots are kNone.
-__device__ void EnterRow(uint32_t* table, int size, uint32_t row) {
-  constexpr uint32_t kGolden = 0x9e3779b1;  // Knuth's multiplicative hash
-  auto slot = static_cast<int>(row * kGolden >> (__clz(size) + 1));
-  // Most rows are there already.
-  while (*const_cast<volatile uint32_t*>(table + slot) != row) {
-    const uint32_t seen = atomicCAS(table + slot, kNone, row);
-    if (seen == kNone || seen == row) return;
-    slot = (slot + 1) & (size - 1);
-  }
-}
-
+// Shared memory of a table with at most kCapacity entries, a power of two.
 template <int kCapacity>
 struct Scratch {
-  uint32_t keys[kCapacity];
+  using Slot = std::conditional_t<(kCapacity > 8192), unsigned short, unsigned int>;
+  static constexpr Slot kFree = static_cast<Slot>(~0u);
+  static constexpr Slot kNumbered = static_cast<Slot>(kFree / 2 + 1);
+
   int64_t base[kMaxColumns];         // first entry of column J[a] in A
   uint32_t offset[kMaxColumns + 1];  // first entry of local column a
   uint32_t next[kCapacity / kChunkRows + 2];
-  int n1;
+  uint32_t masks[kCapacity / kChunkRows * Structure::kMaskWords];
+  int counts[32];  // of each warp
+  uint32_t
+      rows[kCapacity];    // of A, of each entry; in the end kMaxColumns times that of I, + column
+  Slot slots[kCapacity];  // hash table of I: a row's first entry; in the end kNumbered | number
+  uint16_t slot[kCapacity];   // of each entry
+  uint8_t column[kCapacity];  // of each entry
+};
+static_assert(kMaxColumns <= 256);
+
+// An open hash table of the rows of entries, of `size` slots, a power of two, as many as there are
+// entries or more.
+template <int kCapacity>
+struct RowTable {
+  using Slot = typename Scratch<kCapacity>::Slot;
+  static constexpr Slot kFree = Scratch<kCapacity>::kFree;
+
+  Scratch<kCapacity>& scratch;
+  int size;
+
+  __device__ int Start(uint32_t row) const {
+    constexpr uint32_t kGolden = 0x9e3779b1;  // Knuth's multiplicative hash
+    return static_cast<int>(row * kGolden >> (__clz(size) + 1));
+  }
+
+  // Enters entry e, and returns its slot. In the end a slot has the lowest entry of its row,
+  // whatever the order of threads.
+  __device__ int Enter(int e) {
+    const auto own = static_cast<Slot>(e);
+    const uint32_t row = scratch.rows[e];
+    for (int at = Start(row);; at = (at + 1) & (size - 1)) {
+      Slot* const slot = scratch.slots + at;
+      Slot there = *const_cast<volatile Slot*>(slot);
+      if (there == kFree) there = atomicCAS(slot, kFree, own);
+      if (there == kFree) return at;
+      if (scratch.rows[there] != row) continue;
+      while (own < there) {
+        const Slot seen = atomicCAS(slot, there, own);
+        if (seen == there) break;
+        there = seen;
+      }
+      return at;
+    }
+  }
+
+  // The slot of a row once all are entered; -1: it is not in I.
+  __device__ int Find(uint32_t row) const {
+    int at = Start(row);
+    for (int probe = 0; probe < size; ++probe, at = (at + 1) & (size - 1)) {
+      const Slot there = scratch.slots[at];
+      if (there == kFree) return -1;
+      if (scratch.rows[there] == row) return at;
+    }
+    return -1;
+  }
 };
 
+// Rows are numbered in the order of their first entries.
 template <int kThreads, int kCapacity>
 __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* structures,
                           uint32_t* tables, Scratch<kCapacity>& scratch) {
   using Own = Team<kThreads>;
-  const int thread = Own::thread();
+  using Slot = typename Scratch<kCapacity>::Slot;
+  constexpr Slot kNumbered = Scratch<kCapacity>::kNumbered;
+  const int thread = Own::thread(), lane = thread % 32;
   const int32_t g = in.representative[s];
   const int32_t first = in.group_ptr[g], width = in.group_ptr[g + 1] - first;
   const int32_t k = in.members[first];
   const int64_t j_begin = in.m.col_ptr[k];
   const int n2 = static_cast<int>(in.m.col_ptr[k + 1] - j_begin);
-  if (thread == 0) scratch.offset[0] = 0;
-  for (int a = thread; a < n2; a += kThreads) {
-    const int32_t j = in.m.row_idx[j_begin + a];
-    scratch.base[a] = in.a.col_ptr[j];
-    scratch.offset[a + 1] = static_cast<uint32_t>(in.a.col_ptr[j + 1] - in.a.col_ptr[j]);
-  }
-  Own::Sync();
-  if (thread == 0) {
-    for (int a = 0; a < n2; ++a) scratch.offset[a + 1] += scratch.offset[a];
+  if (thread < 32) {
+    if (thread == 0) scratch.offset[0] = 0;
+    uint32_t before = 0;
+    for (int begin = 0; begin < n2; begin += 32) {
+      const int a = begin + lane;
+      uint32_t sum = 0;
+      if (a < n2) {
+        const int32_t j = in.m.row_idx[j_begin + a];
+        scratch.base[a] = in.a.col_ptr[j];
+        sum = static_cast<uint32_t>(in.a.col_ptr[j + 1] - scratch.base[a]);
+      }
+      for (int step = 1; step < 32; step *= 2) {
+        const uint32_t other = __shfl_up_sync(~0u, sum, static_cast<unsigned>(step));
+        if (lane >= step) sum += other;
+      }
+      if (a < n2) scratch.offset[a + 1] = before + sum;
+      before += __shfl_sync(~0u, sum, 31);
+    }
   }
   Own::Sync();
   const int entries = static_cast<int>(scratch.offset[n2]);
-  int size = 2;
-  while (size < entries) size *= 2;
-  const auto column_of = [&](int e) {
+  RowTable<kCapacity> rows{scratch, 2};
+  while (rows.size < entries) rows.size *= 2;
+  for (int i = thread; i < rows.size; i += kThreads) scratch.slots[i] = rows.kFree;
+  const int most_chunks = (entries + kChunkRows - 1) / kChunkRows;
+  for (int c = thread; c <= most_chunks; c += kThreads) scratch.next[c] = 0;
+  for (int i = thread; i < most_chunks * Structure::kMaskWords; i += kThreads) {
+    scratch.masks[i] = 0;
+  }
+  for (int e = thread; e < entries; e += kThreads) {
     int low = 0, high = n2;  // offset[low] <= e < offset[high]
     while (high - low > 1) {
       const int middle = (low + high) / 2;
@@ -140,88 +191,74 @@ __device__ void MakeTable(const Input& in, int32_t s, int64_t table, Structure* 
         high = middle;
       }
     }
-    return low;
-  };
-  const auto row_of = [&](int e, int a) {
-    return static_cast<uint32_t>(
-        in.a.row_idx[scratch.base[a] + e - static_cast<int64_t>(scratch.offset[a])]);
-  };
-  // Each row once, in any order: a row of a mesh is in several columns, and only what is left need
-  // be sorted.
-  for (int e = thread; e < size; e += kThreads) scratch.keys[e] = kNone;
+    scratch.column[e] = static_cast<uint8_t>(low);
+    scratch.rows[e] = static_cast<uint32_t>(
+        in.a.row_idx[scratch.base[low] + e - static_cast<int64_t>(scratch.offset[low])]);
+  }
   Own::Sync();
   for (int e = thread; e < entries; e += kThreads) {
-    EnterRow(scratch.keys, size, row_of(e, column_of(e)));
+    scratch.slot[e] = static_cast<uint16_t>(rows.Enter(e));
   }
   Own::Sync();
-  // The first warp compacts them.
-  if (thread < 32) {
-    int kept = 0;
-    for (int first = 0; first < size; first += 32) {
-      const uint32_t key = first + thread < size ? scratch.keys[first + thread] : kNone;
-      const unsigned vote = __ballot_sync(~0u, key != kNone);  // all have read
-      if (key != kNone) scratch.keys[kept + __popc(vote & ((1u << thread) - 1))] = key;
-      kept += __popc(vote);
-      __syncwarp();
-    }
-    if (thread == 0) scratch.n1 = kept;
-  }
+  static_assert(kMaxWidth <= 32);
+  const int target =
+      thread < width ? rows.Find(static_cast<uint32_t>(in.members[first + thread])) : -1;
   Own::Sync();
-  const int n1 = scratch.n1;
-  const int chunks = (n1 + kChunkRows - 1) / kChunkRows;
-  int sorted = 2;
-  while (sorted < n1) sorted *= 2;
-  for (int i = n1 + thread; i < sorted; i += kThreads) scratch.keys[i] = kNone;
-  Own::Sync();
-  Sort<kThreads>(scratch.keys, sorted);
 
-  for (int c = thread; c <= chunks; c += kThreads) scratch.next[c] = 0;
-  Own::Sync();
-  const auto place_of = [&](int e, int& a) {
-    a = column_of(e);
-    return LowerBound(scratch.keys, n1, row_of(e, a));
-  };
-  // Behind the rows, where there is room: row and column of each entry, for its second visit.
-  uint32_t* const places = sorted + entries <= kCapacity ? scratch.keys + sorted : nullptr;
-  for (int e = thread; e < entries; e += kThreads) {
-    int a = 0;
-    const int row = place_of(e, a);
-    if (places != nullptr) places[e] = static_cast<uint32_t>(row * kMaxColumns + a);
+  const auto tiles = static_cast<uint32_t>(TilesFor(n2));
+  int n1 = 0;
+  for (int begin = 0; begin < entries; begin += kThreads) {
+    const int e = begin + thread;
+    Slot* const slot = e < entries ? scratch.slots + scratch.slot[e] : nullptr;
+    const bool is_first = slot != nullptr && *slot == static_cast<Slot>(e);
+    const unsigned vote = __ballot_sync(~0u, is_first);
+    int number = n1 + __popc(vote & ((1u << lane) - 1));
+    if (kThreads == 32) {
+      n1 += __popc(vote);
+    } else {
+      if (lane == 0) scratch.counts[thread / 32] = __popc(vote);
+      Own::Sync();
+      for (int w = 0; w < kThreads / 32; ++w) {
+        const int own = scratch.counts[w];
+        if (w < thread / 32) number += own;
+        n1 += own;
+      }
+    }
+    // Entries of the row that do not come first differ from what it is before and after.
+    if (is_first) *slot = static_cast<Slot>(kNumbered | static_cast<Slot>(number));
+    Own::Sync();  // all that come first so far are numbered
+    if (slot == nullptr) continue;
+    const auto row = static_cast<uint32_t>(*slot & ~kNumbered);
+    const uint32_t column = scratch.column[e];
+    scratch.rows[e] = row * kMaxColumns + column;
     atomicAdd(&scratch.next[row / kChunkRows + 1], 1u);
+    // Rows 4 i to 4 i + 3 of the matrix: half i % 2 of word i / 2.
+    const uint32_t bit = 1u << (column / 8) << (row / 4 % 2 * 16);
+    if ((scratch.masks[row / 8] & bit) == 0) atomicOr(&scratch.masks[row / 8], bit);
   }
+  const int chunks = (n1 + kChunkRows - 1) / kChunkRows;
   Own::Sync();
   if (thread == 0) {
     for (int c = 0; c < chunks; ++c) scratch.next[c + 1] += scratch.next[c];
   }
   Own::Sync();
   uint32_t* const to = tables + table;
-  for (int c = thread; c <= chunks; c += kThreads) to[c] = scratch.next[c];
-  Own::Sync();
   uint32_t* const masks = to + chunks + 1;
   uint32_t* const list = masks + chunks * Structure::kMaskWords;
-  for (int i = thread; i < chunks * Structure::kMaskWords; i += kThreads) masks[i] = 0;
-  Own::Sync();
-  const auto tiles = static_cast<uint32_t>(TilesFor(n2));
-  for (int e = thread; e < entries; e += kThreads) {
-    int a = 0, row = 0;
-    if (places != nullptr) {
-      a = static_cast<int>(places[e]) % kMaxColumns;
-      row = static_cast<int>(places[e]) / kMaxColumns;
-    } else {
-      row = place_of(e, a);
-    }
-    const uint32_t at = atomicAdd(&scratch.next[row / kChunkRows], 1u);
-    const auto column = static_cast<uint32_t>(a), r = static_cast<uint32_t>(row % kChunkRows);
-    list[at] = PackEntry(static_cast<uint32_t>(e) - scratch.offset[a], column,
-                         ChunkPlace(tiles, r, column));
-    // Rows 4 i to 4 i + 3 of the matrix: half i % 2 of word i / 2.
-    atomicOr(&masks[row / 8], 1u << (column / 8) << (row / 4 % 2 * 16));
+  for (int c = thread; c <= chunks; c += kThreads) to[c] = scratch.next[c];
+  for (int i = thread; i < chunks * Structure::kMaskWords; i += kThreads) {
+    masks[i] = scratch.masks[i];
   }
-  for (int t = thread; t < width; t += kThreads) {
-    const auto target = static_cast<uint32_t>(in.members[first + t]);
-    const int row = LowerBound(scratch.keys, n1, target);
-    list[entries + t] =
-        row < n1 && scratch.keys[row] == target ? static_cast<uint32_t>(row) : kNoRow;
+  Own::Sync();
+  for (int e = thread; e < entries; e += kThreads) {
+    const uint32_t column = scratch.rows[e] % kMaxColumns, row = scratch.rows[e] / kMaxColumns;
+    const uint32_t at = atomicAdd(&scratch.next[row / kChunkRows], 1u);
+    list[at] = PackEntry(static_cast<uint32_t>(e) - scratch.offset[column], column,
+                         ChunkPlace(tiles, row % kChunkRows, column));
+  }
+  if (thread < width) {
+    list[entries + thread] =
+        target < 0 ? kNoRow : static_cast<uint32_t>(scratch.slots[target] & ~kNumbered);
   }
   if (thread == 0) {
     Structure& structure = structures[s];
@@ -409,14 +446,14 @@ __global__ void __launch_bounds__(32 * kWarps)
   });
 }
 
-constexpr int kBlockThreads = 256;
-
-__global__ void __launch_bounds__(kBlockThreads)
-    LargeTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
-  extern __shared__ char memory[];
+// A block a table of at most kCapacity entries.
+template <int kThreads, int kCapacity>
+__global__ void __launch_bounds__(kThreads)
+    BlockTablesKernel(Input in, Selection selection, Structure* structures, uint32_t* tables) {
+  extern __shared__ int64_t memory[];
   ForSelected(selection, blockIdx.x, structures, [&](int32_t s, int64_t table) {
-    MakeTable<kBlockThreads>(in, s, table, structures, tables,
-                             *reinterpret_cast<Scratch<kMaxEntries>*>(memory));
+    MakeTable<kThreads>(in, s, table, structures, tables,
+                        *reinterpret_cast<Scratch<kCapacity>*>(memory));
     __syncthreads();
   });
 }
@@ -454,29 +491,36 @@ Buffer<uint32_t> MakeTables(Context& context, const Matrix& a, const StaticSpaiP
   Buffer<uint32_t> tables(context, words);
   // Shares small enough to occupy the device, and large enough that most have something to do, as
   // sizes are mixed.
-  const auto shares = [&](int64_t per_multiprocessor, Selection& selection) {
-    constexpr int64_t kMost = 32;
+  const auto shares = [&](int64_t per_multiprocessor, Selection& selection, int64_t most = 32) {
     const int64_t places = 4 * per_multiprocessor * context.multiprocessors;
-    selection.share = static_cast<int32_t>(std::clamp<int64_t>(count / places, 1, kMost));
+    selection.share = static_cast<int32_t>(std::clamp<int64_t>(count / places, 1, most));
     return (count + selection.share - 1) / selection.share;
   };
-  // The three side by side: the few large ones take as long as the many small ones.
+  // All sizes side by side: the few large ones take as long as the many small ones.
   Branches branches(context);
   const int32_t tiny = std::min(context.variants.table_register_entries, kTinyEntries),
                 small = std::clamp(context.variants.table_warp_entries, tiny, kSmallEntries);
-  Selection selection{which, count, begin, 1, small, kMaxEntries};
-  constexpr int kShared = static_cast<int>(sizeof(Scratch<kMaxEntries>));
-  Check(
-      cudaFuncSetAttribute(LargeTablesKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared),
-      "cudaFuncSetAttribute");
-  const int blocks = shares(2, selection);
-  Launch(branches.Fork(0), LargeTablesKernel, blocks, 1, kBlockThreads, kShared, in, selection,
-         structures, tables.get());
+  Selection selection{which, count, begin, 1, small, 0};
+  int branch = 0;
+  const auto by_blocks = [&]<int kThreads, int kCapacity>(int64_t per_multiprocessor) {
+    selection.most = kCapacity;
+    constexpr int kShared = static_cast<int>(sizeof(Scratch<kCapacity>));
+    const auto kernel = BlockTablesKernel<kThreads, kCapacity>;
+    AllowSharedMemory(context, kernel, kShared);
+    // Few problems are so large, as a rule.
+    const int blocks = shares(per_multiprocessor, selection, kCapacity / 32);
+    Launch(branches.Fork(branch++), kernel, blocks, 1, kThreads, kShared, in, selection, structures,
+           tables.get());
+    selection.above = kCapacity;
+  };
+  by_blocks.template operator()<256, 4096>(4);
+  by_blocks.template operator()<512, 8192>(2);
+  by_blocks.template operator()<1024, kMaxEntries>(1);
   selection.above = tiny;
   selection.most = small;
   int warps = shares(32, selection);
-  Launch(branches.Fork(1), SmallTablesKernel, (warps + kWarps - 1) / kWarps, 1, 32 * kWarps, 0, in,
-         selection, structures, tables.get());
+  Launch(branches.Fork(branch), SmallTablesKernel, (warps + kWarps - 1) / kWarps, 1, 32 * kWarps, 0,
+         in, selection, structures, tables.get());
   selection.above = 0;
   selection.most = tiny;
   warps = shares(64, selection);

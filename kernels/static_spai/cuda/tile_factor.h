@@ -12,6 +12,7 @@ __host__ __device__ constexpr int TileIndex(int i, int j) { return i * (i + 1) /
 // Results that the block's threads share.
 struct FactorFacts {
   double pivot, determinant;  // the smallest scaled pivot, and the product of all
+  double eigenvalue;          // of TileFactor::SmallestEigenvalue
   int fine;
 };
 
@@ -119,11 +120,10 @@ class TileFactor {
     }
   }
 
-  // As LaneSolver::WellConditioned (kernels/static_spai/lane_solver.cc). `z`: scratch of whole
-  // tiles.
-  __device__ bool WellConditioned(double* z) const {
-    if (shared_.determinant / 3 >= checks::kGoodEigenvalue) return true;
-    __syncthreads();  // all have read the results of Factor
+  // As GroupSolver::SmallestEigenvalue, after Factor. `z`: scratch of whole tiles.
+  __device__ double SmallestEigenvalue(double* z) const {
+    const double bound = shared_.determinant / 3;
+    if (bound >= checks::kGoodEigenvalue) return bound;
     if (warp_ == 0) {
       const int size = (n2_ + 7) / 8 * 8;
       for (int a = lane_; a < size; a += 32) z[a] = a < n2_ ? StartSign(a) : 0.0;
@@ -137,15 +137,15 @@ class TileFactor {
         __syncwarp();
         return norm;
       };
-      bool good = checks::kStartShare * step() * checks::kGoodEigenvalue <= 1;
-      if (!good) {
+      double inverse = checks::kStartShare * step();
+      if (inverse * checks::kGoodEigenvalue > 1) {
         step();
-        good = step() * checks::kGoodEigenvalue <= 1;
+        inverse = step();
       }
-      if (lane_ == 0) shared_.fine = good ? 1 : 0;
+      if (lane_ == 0) shared_.eigenvalue = 1 / inverse;
     }
     __syncthreads();
-    return shared_.fine != 0;
+    return shared_.eigenvalue;
   }
 
  private:

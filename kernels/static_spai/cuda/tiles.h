@@ -150,6 +150,23 @@ class ChunkPipe {
   double values_[kAhead];
 };
 
+// Corrected steps of a problem, at most, by the smallest eigenvalue of its scaled Gram matrix
+// (static_spai_tuning.h): 1 where one always suffices, kWeakSteps where they go on until one is
+// Small, 0 where the factor says nothing.
+__device__ inline int StepsFor(double eigenvalue, int n2) {
+  if (eigenvalue >= checks::kGoodEigenvalue) return 1;
+  constexpr double kEpsilon = 2.220446049250313e-16;
+  const double least = fmax(checks::kLeastEigenvalue, checks::kLeastRoundings * kEpsilon * n2);
+  return eigenvalue >= least ? checks::kWeakSteps : 0;
+}
+
+// Whether a step that lowers ‖r‖², `squared` before it, by `change` = gᵀδ does so by no more than
+// the accuracy rule allows, so that the next one may be left out (GroupSolver::Correct).
+__device__ inline bool Small(double change, double squared) {
+  const double norm = sqrt(fmax(0.0, squared - change));
+  return change <= checks::kStepShare * norm * norm + checks::kStepNorm * norm;
+}
+
 // Element of the start vector of inverse iteration: pseudo-random signs (gram_checks.h).
 __device__ inline double StartSign(int q) {
   uint32_t word = static_cast<uint32_t>(q) * 0x9e3779b9u;

@@ -126,6 +126,36 @@ TEST_F(GpuStaticSpai, IllConditionedColumnsAreRescued) {
   }
 }
 
+// Too ill-conditioned for one corrected step, but not for several: blocks and clusters of blocks
+// take them, QR those of warps.
+TEST_F(GpuStaticSpai, WeakProblemsGetSeveralSteps) {
+  for (const int64_t n : {3, 32, 33, 40, 64, 88, 120, 128, 150, 300}) {
+    for (const double angle : {1e-4, 1e-5}) {
+      CscMatrix a;
+      a.n_rows = a.n_cols = n;
+      oracle::Random random(static_cast<uint64_t>(n));
+      for (int64_t j = 0; j < n; ++j) {
+        a.col_ptr.push_back(a.nnz());
+        for (int64_t i = 0; i < n; ++i) {
+          a.row_idx.push_back(static_cast<int32_t>(i));
+          a.values.push_back(i == j ? 1 : random.Uniform(-0.3, 0.3) / static_cast<double>(n));
+        }
+      }
+      a.col_ptr.push_back(a.nnz());
+      for (int64_t i = 0; i < n; ++i) {  // the second column nearly is the first
+        double& second = a.values[static_cast<size_t>(n + i)];
+        second = a.values[static_cast<size_t>(i)] + angle * second;
+      }
+      const Pattern full = FullPattern(n);
+      const PatternView view = full;
+      const std::string what = std::to_string(n) + ", angle " + std::to_string(angle);
+      ExpectEqual(a, &view, With(LocalSolver::kGram), what);
+      EXPECT_EQ(timings_.rescued_groups > 0, n <= 32) << what;
+      EXPECT_EQ(timings_.host_columns, 0) << what;
+    }
+  }
+}
+
 TEST_F(GpuStaticSpai, DenseRowsAndColumns) {
   ExpectEqual(oracle::Arrow(3000), nullptr, With(LocalSolver::kAuto), "arrow");
   ExpectEqual(oracle::DenseRowAndColumn(2500, 1), nullptr, With(LocalSolver::kAuto),
