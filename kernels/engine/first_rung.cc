@@ -16,11 +16,11 @@
 namespace spaid::kernels {
 namespace {
 
-// Of 45 systems, grids, meshes and circuits of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md),
-// by Kaporin's reduction k of FSAI that ends soon: CG by Jacobi takes 4 to 18 times n^(1/4)
-// iterations where k >= 0.91, and 33 to 120 where k <= 0.83; between there was none. FSAI takes
-// 0.11 to 0.33 of them where k <= 0.83, else over 0.47. Multigrid takes 8 to 21 iterations where
-// k >= 0.91, and 30 to 76 where k <= 0.83.
+// Of 39 grids and meshes of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md), by Kaporin's
+// reduction k of FSAI that ends soon: CG by Jacobi takes 4 to 18 times n^(1/4) iterations where
+// k >= 0.91, and 30 to 123 where k <= 0.83; between there was none. FSAI takes 0.11 to 0.33 of them
+// where k <= 0.83, else over 0.48. Multigrid takes 10 to 21 iterations where k >= 0.91, and 30 to
+// 76 where k <= 0.83.
 constexpr double kRegular = 0.87, kIrregularTimes = 3, kShareOfFsai = 0.25;
 constexpr double kAmgIterations = 24, kAmgIrregular = 45;
 constexpr double kUsualDecades = 7;
