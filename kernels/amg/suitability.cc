@@ -34,7 +34,7 @@ struct Facts {
   double rayleigh = 0, beta = 0;
 };
 
-// Of constants for each unknown of a node, and β.
+// Returns the quotient of constants for each unknown of a node, and β.
 Facts OfConstants(const CscView& a, int block, int threads) {
   const auto b = static_cast<size_t>(block);
   Array<uint8_t> unknown;  // of its node
@@ -75,7 +75,7 @@ Facts OfConstants(const CscView& a, int block, int threads) {
   return {worst, all.beta};
 }
 
-// Of D^(-1/2) 1. No diagonal entry is zero.
+// Returns the quotient of D^(-1/2) 1. No diagonal entry is zero.
 double OfScaledConstants(const CscView& a, int threads) {
   Array<double> over_root(static_cast<size_t>(a.n_cols));  // D^(-1/2)
   ParallelFor(a.n_cols, kColumns, threads, [&](int64_t begin, int64_t end, int) {

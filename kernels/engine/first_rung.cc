@@ -16,7 +16,7 @@
 namespace spaid::kernels {
 namespace {
 
-// Of 39 grids and meshes of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md), by Kaporin's
+// Seen on 39 grids and meshes of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md), by Kaporin's
 // reduction k of FSAI that ends soon: CG by Jacobi takes 4 to 18 times n^(1/4) iterations where
 // k >= 0.91, and 30 to 123 where k <= 0.83; between there was none. FSAI takes 0.11 to 0.33 of them
 // where k <= 0.83, else over 0.48. Multigrid takes 10 to 21 iterations where k >= 0.91, and 30 to
@@ -33,7 +33,7 @@ constexpr int64_t kRows = 128, kColumns = 1024;
 constexpr double kEntryBytes = 12;
 // A leading part of A by which nodes are detected.
 constexpr int64_t kLeading = 12'000;
-// Of constants in the sampled columns, where none of the boundary may be among them: over it A is
+// The most of constants in the sampled columns, where none of the boundary may be: over it A is
 // no elliptic operator, as masses are not, which CG solves soon however its rows look.
 constexpr double kMostRayleigh = 2 * kMostRayleighForAmg;
 

@@ -19,7 +19,7 @@ namespace spaid::kernels {
 
 inline constexpr double kNoRung = std::numeric_limits<double>::infinity();
 
-// What is known of a system before it is solved.
+// Holds what is known of a system before it is solved.
 struct DeviceTerms {
   double n = 0, nnz = 0;
   int64_t n_rhs = 1;

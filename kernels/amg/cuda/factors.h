@@ -14,7 +14,7 @@
 
 namespace spaid::cuda {
 
-// What is known of G for other values of A.
+// Keeps what is known of G for other values of A.
 struct KeptFactor {
   RowMatrix pattern;  // of no rows: nothing
   Transposition transposed;

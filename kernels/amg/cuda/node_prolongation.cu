@@ -216,7 +216,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What a warp has in shared memory for a row of P: rows of the filtered matrix, of `longest` blocks
+// A warp's shared memory for a row of P: rows of the filtered matrix, of `longest` blocks
 // at the most, the rows of P0 of their nodes, these nodes, which aggregate of the row each is in,
 // and the same blocks aggregate by aggregate.
 struct Room {

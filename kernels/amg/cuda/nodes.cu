@@ -47,7 +47,7 @@ __device__ bool IsWhole(const PatternRef& a, int64_t i, int block) {
   return whole;
 }
 
-// Of the k-th size; nobody looks where a size before it, or larger, is the answer.
+// Counts by the k-th size; nobody looks where a size before it, or larger, is the answer.
 __global__ void __launch_bounds__(kThreads)
     WholeKernel(PatternRef a, int block, int k, Found* found) {
   for (int other = 0; other < k; ++other) {

@@ -31,7 +31,7 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // What the task throws the future does, too.
+  // The future throws what the task does.
   std::future<Result> Run(Task task) {
     std::future<Result> result = task.get_future();
     {

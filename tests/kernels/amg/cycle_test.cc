@@ -159,7 +159,7 @@ double ErrorFactor(const CscMatrix& a, bool symmetric, const AmgHierarchy& m) {
   return factor;
 }
 
-// Of grids by boxes, and by aggregates of an independent set where nodes have another order.
+// Grids go by boxes, and by aggregates of an independent set where nodes have another order.
 TEST(Cycle, ErrorFactors) {
   gallery::Matrix grid = gallery::ConvectionDiffusion3d(32, 0);
   const CscMatrix poisson = From(grid);

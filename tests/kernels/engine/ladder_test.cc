@@ -262,7 +262,7 @@ TEST(Ladder, OnAGpuJacobiIsJudgedByWhatFsaiCosts) {
   EXPECT_EQ(FirstLook(*engine, c, first, {}).let_pass, 0);
 }
 
-// What stands behind it would take the host longer to predict than its cycles take.
+// The host would take longer to predict what stands behind it than its cycles take.
 TEST(Ladder, OnAGpuMultigridIsJudgedLateBeforeStaticSpai) {
   const Case of(oracle::RowPermuted(400, 3));
   LadderCase c = of.Terms();
