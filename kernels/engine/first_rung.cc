@@ -36,6 +36,9 @@ constexpr int64_t kLeading = 12'000;
 // The most of constants in the sampled columns, where none of the boundary may be: over it A is
 // no elliptic operator, as masses are not, which CG solves soon however its rows look.
 constexpr double kMostRayleigh = 2 * kMostRayleighForAmg;
+// Up to which the sample is enough, and nobody looks at all of A: on a grid of 128^3 it is off by a
+// seventh. Nodes of several unknowns are looked at, whose worst unknown decides.
+constexpr double kClearRayleigh = kMostRayleighForAmg / 2;
 
 double ToDouble(int64_t x) { return static_cast<double>(x); }
 
@@ -76,7 +79,8 @@ PlannedRung RungOf(RungKind kind, const LadderCase& c, bool positive) {
   return {};
 }
 
-// By a diagonal where A is not symmetric. The look at all of A is part of its set-up.
+// By a diagonal where A is not symmetric. A look at all of A counts, though the sample may spare
+// it: where the two are close, FSAI is begun with, which varies less from mesh to mesh.
 void SetAmg(const Engine& engine, const LadderCase& c, double beta, int block,
             const Context& context, DeviceTerms* terms) {
   PlannedRung rung = RungOf(RungKind::kAmg, c, terms->positive);
@@ -156,7 +160,9 @@ RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& cont
   if (EndsSooner(terms)) return RungKind::kBottom;
   if (may_amg) SetAmg(engine, c, sample.beta, block, context, &terms);
   RungTimes times = ForetellTimes(terms);
-  if (Least(times) == RungKind::kAmg && !SuitsAmg(c).suits) times.amg_ms = kNoRung;
+  if (Least(times) != RungKind::kAmg) return Least(times);
+  if (block == 1 && sample.rayleigh <= kClearRayleigh) c.look->Take({true, sample.beta});
+  if (!SuitsAmg(c).suits) times.amg_ms = kNoRung;
   return Least(times);
 }
 

@@ -44,8 +44,8 @@ RungTimes ForetellTimes(const DeviceTerms& terms);
 // kBottom, too, where `c.backend` is no GPU, A is over ranks, or the method is another than these
 // rungs take. Not for a solve that begins at a guess, of which nobody knows how close it is. Looks
 // at a sample of A only where Jacobi may take longer than a set-up, and at all of A (c.look) where
-// multigrid is foretold to win. `context.device`: where that has no room to set multigrid up, it is
-// none. kBottom where memory is short. Thread-safe.
+// multigrid is foretold to win and the sample is not clear. `context.device`: where that has no
+// room to set multigrid up, it is none. kBottom where memory is short. Thread-safe.
 RungKind FirstRung(const Engine& engine, const LadderCase& c, const Context& context);
 
 }  // namespace spaid::kernels

@@ -93,6 +93,10 @@ class AmgLook {
     std::call_once(once_, [&] { found_ = LookForAmg(a, longest, threads); });
     return found_;
   }
+  // Takes what a sample of A told for a look at it; not after the first call of Of.
+  void Take(const AmgSuitability& told) {
+    std::call_once(once_, [&] { found_ = told; });
+  }
 
  private:
   std::once_flag once_;

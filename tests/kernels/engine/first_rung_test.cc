@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "kernels/amg/suitability.h"
 #include "kernels/engine/cost.h"
 #include "kernels/gallery/gallery.h"
 #include "tests/oracle/gallery.h"
@@ -113,6 +115,48 @@ TEST(FirstRung, IsTheBottomWhereNothingElseMayBe) {
   options = {.method = Method::kAuto, .rtol = 1e-300};
   c.ladder.to_build = true;
   EXPECT_EQ(FirstRung(*engine, c, {}), RungKind::kBottom);
+}
+
+// A look at another matrix tells whether there was one before.
+TEST(FirstRung, LooksAtAllOfAWhereTheSampleIsNotClear) {
+  const auto engine = MakeCpuEngine();
+  struct Case {
+    const char* name;
+    gallery::Matrix a;
+    bool clear;
+  };
+  // Constants have 0.016 and, by the larger diagonal, 0.04; of the elasticity the worst of three
+  // unknowns decides.
+  gallery::Matrix larger = gallery::ConvectionDiffusion3d(64, 0);
+  for (double& value : larger.values) value *= value > 0 ? 1.025 : 1;
+  const Case cases[] = {{"64^3", gallery::ConvectionDiffusion3d(64, 0), true},
+                        {"64^3, larger diagonal", std::move(larger), false},
+                        {"elasticity", gallery::Elasticity3d(20), false}};
+  for (const Case& at : cases) {
+    SCOPED_TRACE(at.name);
+    const CscMatrix a = oracle::From(at.a);
+    const Diagnosis diagnosis = Diagnose(a);
+    const Array<double> b(static_cast<size_t>(64 * a.n_cols), 1.0);  // one set-up for 64
+    const SolveOptions options{.method = Method::kAuto, .rtol = 1e-300};
+    LadderCase c{.a = a, .diagnosis = diagnosis, .b = b, .options = options, .threads = 2};
+    c.backend = Backend::kCuda;
+    ASSERT_EQ(FirstRung(*engine, c, {}), RungKind::kAmg);
+    const AmgSuitability& found = c.look->Of({}, 1, 1);
+    const AmgSuitability all = LookForAmg(a, diagnosis.max_row_entries, 1);
+    EXPECT_TRUE(found.suits);
+    EXPECT_TRUE(all.suits);
+    // The sample has no corner of 64^3, but rows of the boundary, or none.
+    EXPECT_LE(found.beta, all.beta);
+    EXPECT_GE(found.beta, 0.9 * all.beta);
+    if (!at.clear) {
+      EXPECT_EQ(found.beta, all.beta);
+    }
+  }
+  // Nothing is taken for a look that was.
+  AmgLook look;
+  EXPECT_FALSE(look.Of({}, 1, 1).suits);
+  look.Take({true, 2});
+  EXPECT_FALSE(look.Of({}, 1, 1).suits);
 }
 
 }  // namespace
