@@ -367,11 +367,13 @@ class Memory(job.TestCase):
 
 
 def resident(pid):
-    return field(pid, 'VmRSS')
+    """Bytes in memory but for pages of files, which a machine may take back at any time."""
+    return field(pid, 'RssAnon') + field(pid, 'RssShmem')
 
 
 def peak(pid):
-    return field(pid, 'VmHWM')
+    """The most of resident(), but for what files took since then."""
+    return field(pid, 'VmHWM') - field(pid, 'RssFile')
 
 
 def field(pid, name):
