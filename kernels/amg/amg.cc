@@ -45,7 +45,9 @@ class Builder {
 
   Result<AmgResult> Build(const CscView& a, bool symmetric, const NearNullInput& input) {
     if (options_.block_size == 0) {
-      options_.block_size = input.dimension > 0 ? input.dimension : DetectBlockSize(a);
+      options_.block_size = input.dimension > 0
+                                ? input.dimension
+                                : DetectBlockSize(a, ResolveThreads(context_.threads));
     }
     if (a.n_cols % options_.block_size != 0) {
       return BadOption("node_size = " + std::to_string(options_.block_size) +

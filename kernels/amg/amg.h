@@ -38,7 +38,7 @@ std::string_view Name(SmootherKind kind);
 // Unknowns of a node by the pattern alone: the largest b of 6, 4, 3, 2 that divides n, where the
 // columns of 9 of 10 nodes have the same rows, those of whole nodes, and not their own alone; else
 // 1. O(nnz). Thread-safe.
-int DetectBlockSize(const PatternView& a);
+int DetectBlockSize(const PatternView& a, int threads = 1);
 
 struct AmgOptions {
   Coarsening coarsening = Coarsening::kSmoothedAggregation;

@@ -21,10 +21,10 @@ constexpr double kFlops = 20;  // an entry of A, about: A P, R A P and P of all 
 
 }  // namespace
 
-AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options) {
+AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options, int threads) {
   const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>(a.nnz());
   AmgCounts counts;
-  counts.block = options.block_size > 0 ? options.block_size : DetectBlockSize(a);
+  counts.block = options.block_size > 0 ? options.block_size : DetectBlockSize(a, threads);
   counts.vectors = near_null > 0 ? near_null : counts.block;
   const double block = counts.block, vectors = counts.vectors;
   const double wider = std::max(1.0, vectors / block);

@@ -21,7 +21,8 @@ struct AmgCounts {
 // row of P to 12 aggregates. `near_null`: given vectors, or rigid body modes; 0: a unit vector for
 // each unknown of a node. `work` is what is usual, no bound: of kAuto as of a smoother by a
 // diagonal, `gathered` rows that FSAI grows else. O(nnz). Thread-safe.
-AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options);
+AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options,
+                      int threads = 1);
 
 // Returns the entries of all levels that are usual (AmgHierarchy::nnz()), no bound: of grids and
 // meshes in two and three dimensions 1.4 to 2.9 times those of A, and where FSAI smooths, as

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "kernels/amg/amg.h"
+#include "kernels/base/parallel.h"
 
 namespace spaid::kernels {
 namespace {
@@ -25,16 +27,24 @@ bool IsWhole(const PatternView& a, int64_t node, int64_t b) {
 
 }  // namespace
 
-int DetectBlockSize(const PatternView& a) {
+int DetectBlockSize(const PatternView& a, int threads) {
+  constexpr int64_t kNodesAtOnce = 4096;
   for (const int64_t b : {6, 4, 3, 2}) {
     const int64_t nodes = a.n_cols / b;
     if (nodes == 0 || a.n_cols % b != 0) continue;
-    int64_t broken = 0, coupled = 0;
-    for (int64_t node = 0; node < nodes && 10 * broken <= nodes; ++node) {
-      if (!IsWhole(a, node, b)) ++broken;
-      if (static_cast<int64_t>(a.column(node * b).size()) > b) ++coupled;
-    }
-    if (10 * broken <= nodes && coupled > 0) return static_cast<int>(b);
+    std::atomic<int64_t> broken = 0;
+    std::atomic<bool> coupled = false;
+    ParallelFor(nodes, kNodesAtOnce, threads, [&](int64_t begin, int64_t end, int) {
+      int64_t own = 0;
+      bool any = false;
+      for (int64_t node = begin; node < end && 10 * (broken + own) <= nodes; ++node) {
+        if (!IsWhole(a, node, b)) ++own;
+        any = any || static_cast<int64_t>(a.column(node * b).size()) > b;
+      }
+      broken += own;
+      if (any) coupled = true;
+    });
+    if (10 * broken <= nodes && coupled) return static_cast<int>(b);
   }
   return 1;
 }

@@ -98,7 +98,7 @@ double OfScaledConstants(const CscView& a, int threads) {
 
 // The quotient up to which it is enough need not be the least.
 Facts FactsOf(const CscView& a, double enough, int threads) {
-  const int block = DetectBlockSize(a);
+  const int block = DetectBlockSize(a, threads);
   Facts facts = OfConstants(a, block, threads);
   if (block == 1 && facts.rayleigh > enough && std::isfinite(facts.beta)) {
     facts.rayleigh = std::min(facts.rayleigh, OfScaledConstants(a, threads));

@@ -130,10 +130,10 @@ class PlanOfAmg final : public EnginePlan {
   }
 
   // Whether the GPU has room for a set-up; nobody counts unknowns of nodes where it has plenty.
-  bool HasRoom(const CscView& a, const NearNullInput& near) const {
+  bool HasRoom(const CscView& a, const NearNullInput& near, int threads) const {
     const int64_t limit = gpus().front()->memory_limit();
     if (SetUpDeviceBytes(a.n_cols, a.nnz(), 1, kMostNearNull, options_) <= limit) return true;
-    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), options_);
+    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), options_, threads);
     return LeastSetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, options_) <=
            limit;
   }
@@ -147,7 +147,8 @@ class PlanOfAmg final : public EnginePlan {
       if (!again.ok()) return again.status();
       if (*again) return std::optional(MadeOf(spec, a, **std::move(again), /*again=*/true));
     }
-    if (!MaySetUpOnDevice(a.n_cols, near, options_) || !HasRoom(a, near)) {
+    if (!MaySetUpOnDevice(a.n_cols, near, options_) ||
+        !HasRoom(a, near, ResolveThreads(context.threads))) {
       return std::optional<Made>();
     }
     auto built = Cuda().build_amg(gpus().front(), a, near, options_, context, timings);
@@ -214,7 +215,8 @@ class Amg final : public PreconditionerEngine {
                                  const PatternView*, const Context& context) const override {
     const NearNullInput near =
         spec.near_null != nullptr ? spec.near_null->input() : NearNullInput();
-    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), spec.amg);
+    const int threads = ResolveThreads(context.threads);
+    const AmgCounts counts = EstimateAmg(a, VectorsOf(near), spec.amg, threads);
     BuildEstimate e;
     e.nnz_m = counts.nnz;
     e.download_bytes = CscBytes(a.n_cols, counts.nnz);
@@ -225,7 +227,7 @@ class Amg final : public PreconditionerEngine {
       e.device_bytes_min =
           LeastSetUpDeviceBytes(a.n_cols, a.nnz(), counts.block, counts.vectors, spec.amg);
     }
-    PredictBuild(traits().rates, counts.work, ResolveThreads(context.threads), &e);
+    PredictBuild(traits().rates, counts.work, threads, &e);
     if (e.device_bytes == 0) e.predicted_device_ms = 0;
     return e;
   }

@@ -1,14 +1,18 @@
 #include "kernels/engine/first_rung.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <random>
 
+#include "kernels/amg/amg.h"
 #include "kernels/amg/amg_estimate.h"
 #include "kernels/amg/smoothers.h"
 #include "kernels/amg/suitability.h"
+#include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
+#include "kernels/engine/jacobi.h"
 #include "kernels/engine/ladder_rungs.h"
 #include "kernels/fsai/sampled_kaporin.h"
 #include "kernels/sparse/jacobi_column.h"
@@ -18,18 +22,24 @@ namespace {
 
 // Seen on 39 grids and meshes of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md), by Kaporin's
 // reduction k of FSAI that ends soon: CG by Jacobi takes 4 to 18 times n^(1/4) iterations where
-// k >= 0.91, and 30 to 123 where k <= 0.83; between there was none. FSAI takes 0.11 to 0.33 of them
-// where k <= 0.83, else over 0.48. Multigrid takes 10 to 21 iterations where k >= 0.91, and 30 to
-// 76 where k <= 0.83.
-constexpr double kRegular = 0.87, kIrregularTimes = 3, kShareOfFsai = 0.25;
-constexpr double kAmgIterations = 24, kAmgIrregular = 45;
+// k >= 0.91, of these 4 where k = 0.9985 and 15 to 18 where nodes have three unknowns, and 30 to
+// 123 where k <= 0.83; between there was none. FSAI takes 0.11 to 0.33 of them where k <= 0.83,
+// else over 0.48. Multigrid takes 10 to 21 iterations where k >= 0.91, and 30 to 76 where k <=
+// 0.83.
+constexpr double kRegular = 0.87, kEven = 0.99, kShareOfFsai = 0.25;
+constexpr double kEvenTimes = 1.0 / 3, kNodesTimes = 1.4, kIrregularTimes = 3;
+constexpr double kAmgIterations = 20, kAmgIrregular = 45;
 constexpr double kUsualDecades = 7;
-// By so many milliseconds an entry the set-up of nodes of several unknowns takes longer on a mesh
-// than on a grid, whose rows are alike.
-constexpr double kNodesOfMeshMs = 7e-7;
+// Of what the engine predicts for any A, multigrid's set-up takes so much less where rows are
+// regular, as aggregates then are boxes and rows alike, or so much more: of one unknown a node, and
+// of several.
+struct SetUpShares {
+  double regular, irregular;
+};
+constexpr SetUpShares kOfOne{0.7, 1.1}, kOfNodes{0.4, 1.4};
 
 // Rows that are grown, and columns that are summed: enough for a mean of k within 0.02.
-constexpr int64_t kRows = 128, kColumns = 1024;
+constexpr int64_t kRows = 128, kColumns = 1024;  // columns for each unknown of a node
 constexpr double kEntryBytes = 12;
 // A leading part of A by which nodes are detected.
 constexpr int64_t kLeading = 12'000;
@@ -37,33 +47,43 @@ constexpr int64_t kLeading = 12'000;
 // no elliptic operator, as masses are not, which CG solves soon however its rows look.
 constexpr double kMostRayleigh = 2 * kMostRayleighForAmg;
 // Up to which the sample is enough, and nobody looks at all of A: on a grid of 128^3 it is off by a
-// seventh. Nodes of several unknowns are looked at, whose worst unknown decides.
+// seventh.
 constexpr double kClearRayleigh = kMostRayleighForAmg / 2;
+
+using Rows = DeviceTerms::Rows;
 
 double ToDouble(int64_t x) { return static_cast<double>(x); }
 
 struct Sample {
-  double rayleigh = 0, beta = 0;
+  double rayleigh = 0, beta = 0;  // as LookForAmg's, of the worst unknown of a node
 };
 
 Sample TakeSample(const CscView& a, int block) {
   std::minstd_rand random;  // a stride would be that of a grid
-  double energy = 0, squares = 0, beta = 0;
-  for (int64_t k = 0; k < kColumns; ++k) {
+  std::array<double, kMostUnknowns> energy{}, squares{};
+  double beta = 0;
+  for (int64_t k = 0; k < kColumns * block; ++k) {
     const int64_t j = static_cast<int64_t>(random()) % a.n_cols;
     const auto rows = a.column(j);
     const auto values = a.column_values(j);
     const double diagonal = std::fabs(EntryOf(a, j, j));
+    const auto own = static_cast<size_t>(j % block);
     double absolute = 0;
     for (size_t p = 0; p < rows.size(); ++p) {
-      if (rows[p] % block == j % block) energy += values[p];
+      if (rows[p] % block == j % block) energy[own] += values[p];
       absolute += std::fabs(values[p]);
     }
-    squares += diagonal;
+    squares[own] += diagonal;
     beta = std::max(beta, absolute / diagonal);
   }
-  return {std::fabs(energy) / squares, beta};
+  double worst = 0;
+  for (size_t own = 0; own < static_cast<size_t>(block); ++own) {
+    worst = std::max(worst, std::fabs(energy[own]) / squares[own]);
+  }
+  return {worst, beta};
 }
+
+bool IsClear(const Sample& sample) { return sample.rayleigh <= kClearRayleigh; }
 
 int LeadingBlockSize(const CscView& a) {
   PatternView part = a;
@@ -79,19 +99,26 @@ PlannedRung RungOf(RungKind kind, const LadderCase& c, bool positive) {
   return {};
 }
 
-// By a diagonal where A is not symmetric. A look at all of A counts, though the sample may spare
-// it: where the two are close, FSAI is begun with, which varies less from mesh to mesh.
-void SetAmg(const Engine& engine, const LadderCase& c, double beta, int block,
+// The look at all of A counts that a sample has not spared; on an irregular A it always does: what
+// is foretold is close there, and FSAI is begun with, which varies less from mesh to mesh.
+// `known`: block and rows are.
+void SetAmg(const Engine& engine, const LadderCase& c, const Sample& sample, bool known,
             const Context& context, DeviceTerms* terms) {
   PlannedRung rung = RungOf(RungKind::kAmg, c, terms->positive);
   AmgOptions& options = rung.spec.amg;
-  if (terms->positive) options.smoother = ChooseSmoother(SmootherKind::kAuto, true, beta);
-  options.block_size = block;
+  if (terms->positive) options.smoother = ChooseSmoother(SmootherKind::kAuto, true, sample.beta);
+  options.block_size = terms->block;
   const double setup_ms = SetupMs(engine, c, context, &rung);
   const int64_t limit = engine.State(context.device).limit_bytes;
   if (limit > 0 && rung.estimate.device_bytes_min > limit) return;
-  terms->amg_setup_ms = setup_ms + StreamMs(kEntryBytes * terms->nnz, c.threads) +
-                        (terms->irregular && block > 1 ? kNodesOfMeshMs * terms->nnz : 0);
+  const SetUpShares& shares = !known || terms->block > 1 ? kOfNodes : kOfOne;
+  const double share = !terms->positive && known     ? 1
+                       : known && terms->irregular() ? shares.irregular
+                                                     : shares.regular;
+  const double move_ms = std::min(setup_ms, MoveMs(terms->nnz));
+  const bool looks = terms->irregular() || !IsClear(sample);
+  terms->amg_setup_ms = move_ms + share * (setup_ms - move_ms) +
+                        (known && looks ? StreamMs(kEntryBytes * terms->nnz, c.threads) : 0);
   terms->amg_entries = UsualAmgEntries(c.a.n_cols, c.a.nnz(), options);
 }
 
@@ -107,6 +134,22 @@ bool EndsSooner(const DeviceTerms& terms) {
 
 }  // namespace
 
+namespace {
+
+// Jacobi's iterations over the guessed ones.
+double TimesOf(const DeviceTerms& t) {
+  switch (t.rows) {
+    case Rows::kEven:
+      return kEvenTimes;
+    case Rows::kIrregular:
+      return kIrregularTimes;
+    default:
+      return t.block > 1 ? kNodesTimes : 1;
+  }
+}
+
+}  // namespace
+
 RungTimes ForetellTimes(const DeviceTerms& t) {
   SolveWork work{.method = t.positive ? Method::kCg : Method::kBicgstab,
                  .n = t.n,
@@ -114,20 +157,26 @@ RungTimes ForetellTimes(const DeviceTerms& t) {
                  .n_rhs = t.n_rhs};
   const auto iteration_ms = [&] { return IterationMs(work, Backend::kCuda, /*threads=*/1); };
   const double share = t.decades / kUsualDecades;
-  const double iterations = GuessedIterations(t.n) * share * (t.irregular ? kIrregularTimes : 1);
-  RungTimes times{.bottom_ms = iterations * iteration_ms()};
-  if (t.irregular) {
+  const double iterations = GuessedIterations(t.n) * share * TimesOf(t);
+  RungTimes times{.bottom_ms = t.bottom_setup_ms + iterations * iteration_ms()};
+  if (t.irregular()) {
     work.nnz_m = kLightEntries * t.n;
     times.fsai_ms = t.fsai_setup_ms + kShareOfFsai * iterations * iteration_ms();
   }
   work.nnz_m = t.amg_entries;
   work.parts = true;
   times.amg_ms =
-      t.amg_setup_ms + (t.irregular ? kAmgIrregular : kAmgIterations) * share * iteration_ms();
+      t.amg_setup_ms + (t.irregular() ? kAmgIrregular : kAmgIterations) * share * iteration_ms();
   return times;
 }
 
 namespace {
+
+Rows RowsOf(const CscView& a, const Sample& sample, const FsaiOptions& light) {
+  if (sample.rayleigh > kMostRayleigh) return Rows::kRegular;
+  const double kaporin = SampledKaporin(a, light, kRows);
+  return kaporin < kRegular ? Rows::kIrregular : kaporin > kEven ? Rows::kEven : Rows::kRegular;
+}
 
 RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& context) {
   const bool positive = TakenForPositive(c);
@@ -142,26 +191,25 @@ RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& cont
                     .nnz = ToDouble(c.a.nnz()),
                     .n_rhs = std::ssize(c.b) / c.a.n_cols,
                     .positive = positive,
-                    .irregular = positive};
+                    .rows = positive ? Rows::kIrregular : Rows::kRegular};
   if (c.options.rtol > 0) terms.decades = std::max(0.0, -std::log10(c.options.rtol));
   if (ForetellTimes(terms).bottom_ms <= MoveMs(terms.nnz)) return RungKind::kBottom;
+  terms.bottom_setup_ms =
+      BuildMs(TraitsOf(EngineKind::kJacobi).rates, WorkOfJacobi(c.a), ResolveThreads(c.threads));
   const bool may_amg = MaySuitAmg(c);
   PlannedRung light = RungOf(RungKind::kLightAfsai, c, positive);
   if (positive) terms.fsai_setup_ms = SetupMs(engine, c, context, &light);
-  if (may_amg) SetAmg(engine, c, /*beta=*/0, /*block=*/1, context, &terms);
+  if (may_amg) SetAmg(engine, c, /*sample=*/{}, /*known=*/false, context, &terms);
   if (EndsSooner(terms)) return RungKind::kBottom;
-  const int block = LeadingBlockSize(c.a);
-  const Sample sample = TakeSample(c.a, block);
-  if (positive) {
-    terms.irregular =
-        sample.rayleigh <= kMostRayleigh && SampledKaporin(c.a, light.spec.fsai, kRows) < kRegular;
-  }
-  if (!terms.irregular) terms.fsai_setup_ms = kNoRung;
+  terms.block = LeadingBlockSize(c.a);
+  const Sample sample = TakeSample(c.a, terms.block);
+  if (positive) terms.rows = RowsOf(c.a, sample, light.spec.fsai);
+  if (!terms.irregular()) terms.fsai_setup_ms = kNoRung;
   if (EndsSooner(terms)) return RungKind::kBottom;
-  if (may_amg) SetAmg(engine, c, sample.beta, block, context, &terms);
+  if (may_amg) SetAmg(engine, c, sample, /*known=*/true, context, &terms);
   RungTimes times = ForetellTimes(terms);
   if (Least(times) != RungKind::kAmg) return Least(times);
-  if (block == 1 && sample.rayleigh <= kClearRayleigh) c.look->Take({true, sample.beta});
+  if (IsClear(sample)) c.look->Take({true, sample.beta});
   if (!SuitsAmg(c).suits) times.amg_ms = kNoRung;
   return Least(times);
 }

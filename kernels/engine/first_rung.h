@@ -25,14 +25,19 @@ struct DeviceTerms {
   int64_t n_rhs = 1;
   bool positive = true;  // for CG; else BiCGSTAB
   double decades = 7;    // by which the residual is to fall
-  // The rows of A, scaled to a diagonal of ones, are far from those of the unit matrix, in some
-  // entries that FSAI finds: elements out of shape, directions that couple strongly.
-  bool irregular = false;
+  int block = 1;         // unknowns of a node
+  // How far the rows of A, scaled to a diagonal of ones, are from those of the unit matrix, in some
+  // entries that FSAI finds. Irregular: elements out of shape, directions that couple strongly;
+  // even: FSAI finds nothing, as in wide rows of equal entries.
+  enum class Rows { kEven, kRegular, kIrregular } rows = Rows::kRegular;
+  double bottom_setup_ms = 0;                              // of Jacobi, on the host
   double fsai_setup_ms = kNoRung, amg_setup_ms = kNoRung;  // kNoRung: it is none
   double amg_entries = 0;                                  // of all levels
+
+  bool irregular() const { return rows == Rows::kIrregular; }
 };
 
-// Milliseconds, set-ups included but for Jacobi's, which is that of any solve.
+// Milliseconds, set-ups included; what brings A to the device for a solve is not, as all do so.
 struct RungTimes {
   double bottom_ms = 0, fsai_ms = kNoRung, amg_ms = kNoRung;
 };

@@ -55,6 +55,11 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context) {
   return result;
 }
 
+BuildWork WorkOfJacobi(const PatternView& a) {
+  const auto n = static_cast<double>(a.n_cols), nnz = static_cast<double>(a.nnz());
+  return {.rows = n, .nnz_a = nnz, .entries = n, .flops = 4 * nnz};
+}
+
 Quality JacobiQuality(const CscView& a, const Array<double>& norms, int64_t nnz_m,
                       const Context& context) {
   Quality quality;

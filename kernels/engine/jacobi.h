@@ -2,6 +2,7 @@
 // diagonal, with the quality figures of any other engine.
 #pragma once
 
+#include "kernels/base/build_work.h"
 #include "kernels/base/context.h"
 #include "kernels/base/status.h"
 #include "kernels/engine/build_result.h"
@@ -26,6 +27,9 @@ Result<JacobiResult> BuildJacobi(const CscView& a, const Context& context);
 // its inverse has no correct digit (InvertInPlace), or whose inverse leaves the range of fp64);
 // stop statuses.
 Result<JacobiResult> BuildBlockJacobi(const CscView& a, int block_size, const Context& context);
+
+// The work of BuildJacobi, for its rates (EngineTraits).
+BuildWork WorkOfJacobi(const PatternView& a);
 
 // Quality of both: of `norms`, ‖A m_k − e_k‖₂ of each column, all finite or infinite.
 Quality JacobiQuality(const CscView& a, const Array<double>& norms, int64_t nnz_m,

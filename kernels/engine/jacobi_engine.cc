@@ -84,12 +84,7 @@ BuildEstimate EstimateDiagonal(const PatternView& a, int threads) {
   // M, and the residual norms twice: as they come and sorted.
   e.host_bytes = static_cast<int64_t>(sizeof(JacobiPlan) + sizeof(HostPreconditioner)) +
                  CscBytes(n, n) + 2 * n * static_cast<int64_t>(sizeof(double));
-  PredictBuild(TraitsOf(EngineKind::kJacobi).rates,
-               {.rows = static_cast<double>(n),
-                .nnz_a = static_cast<double>(a.nnz()),
-                .entries = static_cast<double>(n),
-                .flops = 4.0 * static_cast<double>(a.nnz())},
-               threads, &e);
+  PredictBuild(TraitsOf(EngineKind::kJacobi).rates, WorkOfJacobi(a), threads, &e);
   e.n1_max = 0;
   for (int64_t j = 0; j < n; ++j) {
     e.n1_max = std::max(e.n1_max, a.col_ptr[j + 1] - a.col_ptr[j]);

@@ -5,9 +5,10 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/amg/amg_estimate.h"
+#include "kernels/amg/amg.h"
 #include "kernels/amg/smoothers.h"
 #include "kernels/amg/suitability.h"
+#include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/mpi/ranks_device.h"
@@ -255,7 +256,11 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Context& context
     Context by_one = context;
     by_one.threads = 1;
     by_one.progress = nullptr;
-    if (const auto found = engine.Estimate(rung->spec, c.a, nullptr, by_one); found.ok()) {
+    PreconditionerSpec spec = rung->spec;
+    if (spec.engine == EngineKind::kAmg && spec.amg.block_size == 0) {  // which one would take long
+      spec.amg.block_size = DetectBlockSize(c.a, ResolveThreads(c.threads));
+    }
+    if (const auto found = engine.Estimate(spec, c.a, nullptr, by_one); found.ok()) {
       rung->estimate = *found;
       const bool on_gpu = c.backend == Backend::kCuda && found->predicted_device_ms > 0;
       rung->setup_ms = on_gpu ? found->predicted_device_ms : found->predicted_ms;
