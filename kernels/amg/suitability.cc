@@ -32,6 +32,7 @@ std::vector<Sums> SumColumns(int64_t n, int threads, const Add& add) {
 
 struct Facts {
   double rayleigh = 0, beta = 0;
+  int block = 1;
 };
 
 // Returns the quotient of constants for each unknown of a node, and β.
@@ -72,7 +73,7 @@ Facts OfConstants(const CscView& a, int block, int threads) {
   for (size_t k = 0; k < b; ++k) {
     worst = std::max(worst, std::fabs(all.energy[k]) / all.squares[k]);
   }
-  return {worst, all.beta};
+  return {worst, all.beta, block};
 }
 
 // Returns the quotient of D^(-1/2) 1. No diagonal entry is zero.
@@ -121,7 +122,7 @@ bool MaySuitAmg(const PatternView& a, int64_t longest) {
 AmgSuitability LookForAmg(const CscView& a, int64_t longest, int threads) {
   if (!MaySuitAmg(a, longest)) return {};
   const Facts facts = FactsOf(a, kMostRayleighForAmg, threads);
-  return {facts.rayleigh <= kMostRayleighForAmg, facts.beta};
+  return {facts.rayleigh <= kMostRayleighForAmg, facts.beta, facts.block};
 }
 
 }  // namespace spaid::kernels

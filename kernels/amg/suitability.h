@@ -21,6 +21,7 @@ double NearNullRayleigh(const CscView& a, int threads = 1);
 struct AmgSuitability {
   bool suits = false;  // by size, `longest` and NearNullRayleigh
   double beta = 0;     // where it suits: max_j Σ_i |a_ij| / |a_jj|, which chooses the smoother
+  int block = 1;       // the same: DetectBlockSize
 };
 
 // Whether A may suit, by its size and `longest`, the entries of the longest row or column.

@@ -27,6 +27,7 @@
 
 #include "kernels/base/clock.h"
 #include "kernels/base/cuda_device.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/parallel.h"
 #include "kernels/bench/matrix_file.h"
 #include "kernels/engine/build_result.h"
@@ -456,6 +457,7 @@ std::unique_ptr<Engine> MakeEngineOn(bool gpu) {
 
 int main(int argc, char** argv) {
   namespace bench = spaid::kernels::bench;
+  spaid::kernels::KeepFreedMemory();  // as the daemon does
   std::vector<std::string> files;
   bench::Settings with;
   for (int i = 1; i < argc; ++i) {

@@ -28,7 +28,9 @@ namespace {
 // 0.83.
 constexpr double kRegular = 0.87, kEven = 0.99, kShareOfFsai = 0.25;
 constexpr double kEvenTimes = 1.0 / 3, kNodesTimes = 1.4, kIrregularTimes = 3;
-constexpr double kAmgIterations = 20, kAmgIrregular = 45;
+constexpr double kAmgIterations = 20, kAmgIrregular = 40, kAmgUneven = 60, kAmgOfNodes = 75;
+constexpr double kIrregularCycle = 1.5;
+constexpr double kUneven = 0.5;  // decades
 constexpr double kUsualDecades = 7;
 // Of what the engine predicts for any A, multigrid's set-up takes so much less where rows are
 // regular, as aggregates then are boxes and rows alike, or so much more: of one unknown a node, and
@@ -38,8 +40,8 @@ struct SetUpShares {
 };
 constexpr SetUpShares kOfOne{0.7, 1.1}, kOfNodes{0.4, 1.4};
 
-// Rows that are grown, and columns that are summed: enough for a mean of k within 0.02.
-constexpr int64_t kRows = 128, kColumns = 1024;  // columns for each unknown of a node
+// Rows that are grown, and nodes whose columns are summed: enough for a mean of k within 0.02.
+constexpr int64_t kRows = 128, kNodes = 1024;
 constexpr double kEntryBytes = 12;
 // A leading part of A by which nodes are detected.
 constexpr int64_t kLeading = 12'000;
@@ -56,31 +58,40 @@ double ToDouble(int64_t x) { return static_cast<double>(x); }
 
 struct Sample {
   double rayleigh = 0, beta = 0;  // as LookForAmg's, of the worst unknown of a node
+  double spread = 0;              // standard deviation of the decades of the diagonal
 };
 
 Sample TakeSample(const CscView& a, int block) {
   std::minstd_rand random;  // a stride would be that of a grid
   std::array<double, kMostUnknowns> energy{}, squares{};
-  double beta = 0;
-  for (int64_t k = 0; k < kColumns * block; ++k) {
-    const int64_t j = static_cast<int64_t>(random()) % a.n_cols;
-    const auto rows = a.column(j);
-    const auto values = a.column_values(j);
-    const double diagonal = std::fabs(EntryOf(a, j, j));
-    const auto own = static_cast<size_t>(j % block);
-    double absolute = 0;
-    for (size_t p = 0; p < rows.size(); ++p) {
-      if (rows[p] % block == j % block) energy[own] += values[p];
-      absolute += std::fabs(values[p]);
+  double beta = 0, decades = 0, of_decades = 0;
+  for (int64_t k = 0; k < kNodes; ++k) {
+    const int64_t first = block * (static_cast<int64_t>(random()) % (a.n_cols / block));
+    for (int64_t own = 0; own < block; ++own) {
+      const int64_t j = first + own;
+      const auto rows = a.column(j);
+      const auto values = a.column_values(j);
+      double absolute = 0, along = 0, diagonal = 0;
+      for (size_t p = 0; p < rows.size(); ++p) {
+        if (rows[p] % block == own) along += values[p];
+        if (rows[p] == j) diagonal = std::fabs(values[p]);
+        absolute += std::fabs(values[p]);
+      }
+      energy[static_cast<size_t>(own)] += along;
+      squares[static_cast<size_t>(own)] += diagonal;
+      beta = std::max(beta, absolute / diagonal);
+      const double exponent = std::log10(diagonal);
+      decades += exponent;
+      of_decades += exponent * exponent;
     }
-    squares[own] += diagonal;
-    beta = std::max(beta, absolute / diagonal);
   }
-  double worst = 0;
+  const auto taken = static_cast<double>(kNodes * block);
+  const double mean = decades / taken;
+  Sample sample{.beta = beta, .spread = std::sqrt(std::max(0.0, of_decades / taken - mean * mean))};
   for (size_t own = 0; own < static_cast<size_t>(block); ++own) {
-    worst = std::max(worst, std::fabs(energy[own]) / squares[own]);
+    sample.rayleigh = std::max(sample.rayleigh, std::fabs(energy[own]) / squares[own]);
   }
-  return {worst, beta};
+  return sample;
 }
 
 bool IsClear(const Sample& sample) { return sample.rayleigh <= kClearRayleigh; }
@@ -99,9 +110,7 @@ PlannedRung RungOf(RungKind kind, const LadderCase& c, bool positive) {
   return {};
 }
 
-// The look at all of A counts that a sample has not spared; on an irregular A it always does: what
-// is foretold is close there, and FSAI is begun with, which varies less from mesh to mesh.
-// `known`: block and rows are.
+// The look at all of A counts that a sample has not spared. `known`: block and rows are.
 void SetAmg(const Engine& engine, const LadderCase& c, const Sample& sample, bool known,
             const Context& context, DeviceTerms* terms) {
   PlannedRung rung = RungOf(RungKind::kAmg, c, terms->positive);
@@ -116,7 +125,7 @@ void SetAmg(const Engine& engine, const LadderCase& c, const Sample& sample, boo
                        : known && terms->irregular() ? shares.irregular
                                                      : shares.regular;
   const double move_ms = std::min(setup_ms, MoveMs(terms->nnz));
-  const bool looks = terms->irregular() || !IsClear(sample);
+  const bool looks = !IsClear(sample);
   terms->amg_setup_ms = move_ms + share * (setup_ms - move_ms) +
                         (known && looks ? StreamMs(kEntryBytes * terms->nnz, c.threads) : 0);
   terms->amg_entries = UsualAmgEntries(c.a.n_cols, c.a.nnz(), options);
@@ -165,8 +174,12 @@ RungTimes ForetellTimes(const DeviceTerms& t) {
   }
   work.nnz_m = t.amg_entries;
   work.parts = true;
-  times.amg_ms =
-      t.amg_setup_ms + (t.irregular() ? kAmgIrregular : kAmgIterations) * share * iteration_ms();
+  double cycles = kAmgIterations;
+  if (t.irregular()) {
+    cycles = t.block > 1 ? kAmgOfNodes : t.uneven ? kAmgUneven : kAmgIrregular;
+    work.nnz_m *= kIrregularCycle;
+  }
+  times.amg_ms = t.amg_setup_ms + cycles * share * iteration_ms();
   return times;
 }
 
@@ -203,13 +216,14 @@ RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& cont
   if (EndsSooner(terms)) return RungKind::kBottom;
   terms.block = LeadingBlockSize(c.a);
   const Sample sample = TakeSample(c.a, terms.block);
+  if (may_amg && IsClear(sample)) c.look->Take({true, sample.beta, terms.block});
   if (positive) terms.rows = RowsOf(c.a, sample, light.spec.fsai);
+  terms.uneven = sample.spread > kUneven;
   if (!terms.irregular()) terms.fsai_setup_ms = kNoRung;
   if (EndsSooner(terms)) return RungKind::kBottom;
   if (may_amg) SetAmg(engine, c, sample, /*known=*/true, context, &terms);
   RungTimes times = ForetellTimes(terms);
   if (Least(times) != RungKind::kAmg) return Least(times);
-  if (IsClear(sample)) c.look->Take({true, sample.beta});
   if (!SuitsAmg(c).suits) times.amg_ms = kNoRung;
   return Least(times);
 }

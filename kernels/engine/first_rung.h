@@ -30,6 +30,7 @@ struct DeviceTerms {
   // entries that FSAI finds. Irregular: elements out of shape, directions that couple strongly;
   // even: FSAI finds nothing, as in wide rows of equal entries.
   enum class Rows { kEven, kRegular, kIrregular } rows = Rows::kRegular;
+  bool uneven = false;                                     // the diagonal varies by decades
   double bottom_setup_ms = 0;                              // of Jacobi, on the host
   double fsai_setup_ms = kNoRung, amg_setup_ms = kNoRung;  // kNoRung: it is none
   double amg_entries = 0;                                  // of all levels

@@ -5,10 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "kernels/amg/amg.h"
 #include "kernels/amg/smoothers.h"
 #include "kernels/amg/suitability.h"
-#include "kernels/base/parallel.h"
 #include "kernels/engine/cost.h"
 #include "kernels/engine/engine_parts.h"
 #include "kernels/mpi/ranks_device.h"
@@ -257,8 +255,8 @@ double SetupMs(const Engine& engine, const LadderCase& c, const Context& context
     by_one.threads = 1;
     by_one.progress = nullptr;
     PreconditionerSpec spec = rung->spec;
-    if (spec.engine == EngineKind::kAmg && spec.amg.block_size == 0) {  // which one would take long
-      spec.amg.block_size = DetectBlockSize(c.a, ResolveThreads(c.threads));
+    if (spec.engine == EngineKind::kAmg && spec.amg.block_size == 0) {  // which takes long to find
+      spec.amg.block_size = SuitsAmg(c).block;
     }
     if (const auto found = engine.Estimate(spec, c.a, nullptr, by_one); found.ok()) {
       rung->estimate = *found;
