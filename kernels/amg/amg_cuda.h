@@ -30,10 +30,12 @@ struct AmgCudaTimings {
 // until the host asks for it (AmgHierarchy::OnHost), and so does the plan; a plan of more than
 // MostPlanBytes (set_up_rules.h) is not kept. The spectral bound
 // that P is smoothed by is rounded up to a multiple of 1/64: other bits where the power steps come
-// within rounding of one. G of FSAI and aFSAI is that of FSAI there (fsai_cuda.h): the host's to
-// rounding, which ties in the growth may hang on. Whether A is symmetric is looked at. Nothing
-// where the set-up is the host's: MaySetUpOnDevice (amg_estimate.h) does not hold, A's diagonal has
-// a zero or both signs, kAuto is another smoother, or G has rows too long for the device. Reports
+// within rounding of one. G of FSAI and aFSAI is that of FSAI there (fsai_cuda.h), M of static SPAI
+// that of static SPAI: the host's to rounding, which ties in the growth may hang on. Where kAuto
+// would be static SPAI and the device leaves columns of M to the host, or has no room, l1-Jacobi
+// smooths. Whether A is symmetric is looked at. Nothing where the set-up is the host's:
+// MaySetUpOnDevice (amg_estimate.h) does not hold, A's diagonal has a zero or both signs, a factor
+// is asked for and A is not symmetric, or G or M has rows too long for the device. Reports
 // progress in levels; stops between kernels. Errors besides those of BuildAmg: those of
 // CudaDevice::Failed. `timings`: null: not wanted.
 Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
@@ -42,11 +44,12 @@ Result<std::optional<AmgResult>> BuildAmgOnCuda(const std::shared_ptr<CudaDevice
                                                 AmgCudaTimings* timings = nullptr);
 
 // As RebuildAmg, by a plan that this device has made, with the bits of the host's RebuildAmg by the
-// host's plan of the same matrix, but for G, which is made on its pattern of before. Nothing, and
-// then all is to be built anew, where A is symmetric and that of the plan was not, or the other way
-// round, where the diagonal has a zero, or, of a symmetric A, both signs, and where near-null
-// vectors are others in number, or their zeros elsewhere. Errors besides those of BuildAmgOnCuda:
-// INVALID_ARGUMENT/PLAN_MISMATCH where A has another pattern, or the plan is another device's.
+// host's plan of the same matrix, but for G and M, which are made on their patterns of before.
+// Nothing, and then all is to be built anew, where A is symmetric and that of the plan was not, or
+// the other way round, where the diagonal has a zero, or, of a symmetric A, both signs, and where
+// near-null vectors are others in number, or their zeros elsewhere. Errors besides those of
+// BuildAmgOnCuda: INVALID_ARGUMENT/PLAN_MISMATCH where A has another pattern, or the plan is
+// another device's.
 Result<std::optional<AmgResult>> RebuildAmgOnCuda(const std::shared_ptr<CudaDevice>& device,
                                                   const std::shared_ptr<const AmgPlanThere>& plan,
                                                   const CscView& a, const NearNullInput& near_null,

@@ -52,21 +52,23 @@ AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& opt
       kEntry * (all + 2 * p + smoother + product) + 4 * (all + 2 * p + product) + 4 * kEntry * nnz +
       8 * rows * 12 + 8 * n * (2 * vectors + 8) + 3 * 8 * coarse);
   counts.work = {.rows = n, .nnz_a = nnz, .entries = nnz, .flops = kFlops * nnz};
-  if (options.smoother == SmootherKind::kAfsai) counts.work.gathered = n;
+  if (options.smoother == SmootherKind::kAfsai || options.smoother == SmootherKind::kStaticSpai) {
+    counts.work.gathered = n;
+  }
   return counts;
 }
 
 double UsualAmgEntries(int64_t n, int64_t nnz, const AmgOptions& options) {
   constexpr double kAll = 2, kFactors = 16;
-  return kAll * static_cast<double>(nnz) +
+  const bool spai = options.smoother == SmootherKind::kStaticSpai;  // M has about A's entries
+  return (spai ? 2 : 1) * kAll * static_cast<double>(nnz) +
          (options.smoother == SmootherKind::kAfsai ? kFactors * static_cast<double>(n) : 0);
 }
 
 bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOptions& options) {
   if (options.coarsening == Coarsening::kClassical) return false;
   const int block = options.block_size > 0 ? options.block_size : near_null.dimension;
-  if (block > 0 && n % block != 0) return false;
-  return options.smoother != SmootherKind::kStaticSpai;
+  return block == 0 || n % block == 0;
 }
 
 namespace {
@@ -142,14 +144,27 @@ class DeviceBound {
   double between_ = 0, bytes_ = 0;
 };
 
-// Entries of G on all levels.
-double EntriesOfG(double rows, double all, const AmgOptions& options) {
-  switch (options.smoother) {
-    case SmootherKind::kAuto:
+// Bytes of G, Gᵀ, and one of them as it is made, on all levels, or of M likewise, with what that
+// takes of the first A. `waves`: of M's tables; AUTO goes without M where there is no more room.
+double SmootherBytes(double rows, double all, int64_t n, int64_t nnz, SmootherKind kind,
+                     const AmgOptions& options, bool waves) {
+  constexpr double kPacked = 16;
+  const double packed = kPacked * static_cast<double>(nnz);
+  switch (kind) {
+    case SmootherKind::kAuto: {
+      const double grown = SmootherBytes(rows, all, n, nnz, SmootherKind::kAfsai, options, waves);
+      const double spai =
+          SmootherBytes(rows, all, n, nnz, SmootherKind::kStaticSpai, options, waves);
+      return waves ? grown : std::max(grown, spai);
+    }
     case SmootherKind::kAfsai:
-      return rows * (1 + options.k_max * options.per_step);
+      return 3 * kEntry * rows * (1 + options.k_max * options.per_step) + packed;
     case SmootherKind::kFsai:
-      return all / 2 + rows;
+      return 3 * kEntry * (all / 2 + rows) + packed;
+    case SmootherKind::kStaticSpai:
+      return 3 * kEntry * (all + rows) +
+             static_cast<double>(SpaiScratchBytes(n, nnz) -
+                                 (waves ? SpaiTableBytes(nnz) - SpaiTableBytes(0) : 0));
     default:
       return 0;
   }
@@ -160,15 +175,21 @@ int64_t DeviceBytes(int64_t n, int64_t nnz, int block, int vectors, const AmgOpt
   const double rows =
       static_cast<double>(n) * (1 + std::max(1.0, static_cast<double>(vectors) / block));
   const double all = options.max_operator_complexity * static_cast<double>(nnz);
-  // G, Gᵀ, and one of them as it is made, beside the rest, with what that takes of A.
-  const double g = EntriesOfG(rows, all, options);
-  constexpr double kPacked = 16;
-  const double factors = 3 * kEntry * g + (g > 0 ? kPacked * static_cast<double>(nnz) : 0);
   return DeviceBound(n, nnz, block, vectors, options, waves).bytes() +
-         static_cast<int64_t>(factors);
+         static_cast<int64_t>(SmootherBytes(rows, all, n, nnz, options.smoother, options, waves));
 }
 
 }  // namespace
+
+int64_t SpaiTableBytes(int64_t nnz) {
+  constexpr int64_t kLeast = 16 << 20, kOfEntry = 128;
+  return kLeast + kOfEntry * nnz;
+}
+
+int64_t SpaiScratchBytes(int64_t n, int64_t nnz) {
+  constexpr int64_t kOfRow = 512, kOfEntry = 64;
+  return kOfRow * n + kOfEntry * nnz + SpaiTableBytes(nnz);
+}
 
 int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
                          const AmgOptions& options) {

@@ -20,18 +20,18 @@ struct AmgCounts {
 // DetectBlockSize: entries of all levels come to max_operator_complexity times those of A, and a
 // row of P to 12 aggregates. `near_null`: given vectors, or rigid body modes; 0: a unit vector for
 // each unknown of a node. `work` is what is usual, no bound: of kAuto as of a smoother by a
-// diagonal, `gathered` rows that FSAI grows else. O(nnz). Thread-safe.
+// diagonal, `gathered` rows of aFSAI or static SPAI else. O(nnz). Thread-safe.
 AmgCounts EstimateAmg(const PatternView& a, int near_null, const AmgOptions& options,
                       int threads = 1);
 
 // Returns the entries of all levels that are usual (AmgHierarchy::nnz()), no bound: of grids and
 // meshes in two and three dimensions 1.4 to 2.9 times those of A, and where FSAI smooths, as
-// options.smoother says, which is not kAuto, some 8 more in a row of each of its two factors.
+// options.smoother says, which is not kAuto, some 8 more in a row of each of its two factors; by
+// static SPAI as many once more.
 double UsualAmgEntries(int64_t n, int64_t nnz, const AmgOptions& options);
 
-// Returns whether a device may set that up (amg_cuda.h): by aggregates, with a smoother by a
-// diagonal, FSAI or aFSAI (kAuto: it may come to one of these), of nodes whose size divides n.
-// Thread-safe.
+// Returns whether a device may set that up (amg_cuda.h): by aggregates, of nodes whose size divides
+// n. Thread-safe.
 bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOptions& options);
 
 // Returns the bytes on a device at once, at most, of such a set-up, or one of other values by its
@@ -41,5 +41,10 @@ bool MaySetUpOnDevice(int64_t n, const NearNullInput& near_null, const AmgOption
 int64_t SetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors, const AmgOptions& options);
 int64_t LeastSetUpDeviceBytes(int64_t n, int64_t nnz, int block, int vectors,
                               const AmgOptions& options);
+
+// Bytes that the gather tables of static SPAI as a smoother may take there, of a level of so many
+// entries: more are made in waves. The second: all that M takes while it is made, but for itself.
+int64_t SpaiTableBytes(int64_t nnz);
+int64_t SpaiScratchBytes(int64_t n, int64_t nnz);
 
 }  // namespace spaid::kernels

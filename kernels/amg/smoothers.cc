@@ -16,8 +16,7 @@
 namespace spaid::kernels {
 namespace {
 
-constexpr double kJacobiUpTo = 3;    // β
-constexpr double kCoarseTau = 0.95;  // keep_tau
+constexpr double kJacobiUpTo = 3;  // β
 constexpr int kPowerSteps = 12;
 constexpr double kGrain = 64;
 
@@ -92,9 +91,6 @@ Status MakeFactored(const CscView& a, const AmgOptions& options, bool adaptive, 
   return {};
 }
 
-// On the pattern of A; of a coarse A without what is under a twentieth of its column's largest:
-// columns are long there and cost their length squared, where the finest one may need each entry
-// (mcfe).
 Status MakeStaticSpai(const CscView& a_rows, bool symmetric, bool finest, KeptSmoother& kept,
                       const Context& context, Smoother* made) {
   StaticSpaiOptions spai;

@@ -29,8 +29,7 @@ constexpr GpuBuilds kOnGpu = {
     .waves = "products that find no room are made in waves, which takes a little longer",
     .too_large = ", even with its products made in waves",
     .cure = "use fewer levels' entries (max_operator_complexity)",
-    .host_alone =
-        "multigrid with classical coarsening or static SPAI as its smoother is set up by the host"};
+    .host_alone = "multigrid with classical coarsening is set up by the host"};
 
 std::vector<std::string> Warnings(const AmgQuality& q, const AmgOptions& options, bool given) {
   std::vector<std::string> out;

@@ -115,7 +115,7 @@ void SetAmg(const Engine& engine, const LadderCase& c, const Sample& sample, boo
             const Context& context, DeviceTerms* terms) {
   PlannedRung rung = RungOf(RungKind::kAmg, c, terms->positive);
   AmgOptions& options = rung.spec.amg;
-  if (terms->positive) options.smoother = ChooseSmoother(SmootherKind::kAuto, true, sample.beta);
+  options.smoother = ChooseSmoother(SmootherKind::kAuto, terms->positive, sample.beta);
   options.block_size = terms->block;
   const double setup_ms = SetupMs(engine, c, context, &rung);
   const int64_t limit = engine.State(context.device).limit_bytes;

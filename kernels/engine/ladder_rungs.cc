@@ -176,9 +176,6 @@ std::vector<PlannedRung> PlannedRungs(const LadderCase& c, bool positive, RungKi
       MaySuitAmg(c)) {
     // Before MINRES: an iteration of it is one of CG.
     rungs.insert(rungs.begin(), Amg(free ? Method::kBicgstab : asked));
-    // By a smoother with which a GPU sets it up: it is ahead even where another takes half as many
-    // iterations.
-    if (c.backend == Backend::kCuda) rungs[0].spec.amg.smoother = SmootherKind::kL1Jacobi;
   }
   rungs.push_back(StaticSpai(c.static_spai, free ? Method::kBicgstab : asked, restart));
   const Method sturdy = over ? Method::kGmres : Method::kIdr;

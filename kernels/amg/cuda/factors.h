@@ -14,14 +14,15 @@
 
 namespace spaid::cuda {
 
-// Keeps what is known of G for other values of A.
+// Keeps what is known of G, or M of static SPAI by columns, for other values of A.
 struct KeptFactor {
-  RowMatrix pattern;  // of no rows: nothing
+  RowMatrix pattern;  // of no rows: nothing, or M's is A's
   Transposition transposed;
 };
 
 struct SmootherFactor {
-  RowMatrix g, gt;  // by rows, both
+  // By rows, both; M and Mᵀ of static SPAI, where A is symmetric, else M alone.
+  RowMatrix g, gt;
   double rho = 0, omega = 1;
   KeptFactor kept;  // where that was asked for
 

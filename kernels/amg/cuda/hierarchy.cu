@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "kernels/amg/cuda/hierarchy.h"
@@ -44,8 +45,14 @@ kernels::AmgLevel Download(const Context& context, const SetUpLevel& level) {
   return made;
 }
 
-int64_t EntriesOf(const kernels::LevelOutline& level) {
-  return level.nnz_a + level.nnz_p + level.nnz_r + 2 * level.nnz_smoother;
+// Matrices that a smoother holds, and that a sweep goes through.
+struct SmootherMatrices {
+  int64_t held = 0, swept = 0;
+};
+SmootherMatrices MatricesOf(const SetUpLevel& level) {
+  const int64_t held = (level.g.n > 0 ? 1 : 0) + (level.gt.n > 0 ? 1 : 0);
+  return {held,
+          level.kind == kernels::SmootherKind::kStaticSpai ? std::min<int64_t>(1, held) : held};
 }
 
 }  // namespace
@@ -77,15 +84,16 @@ HierarchyOnDevice::HierarchyOnDevice(std::shared_ptr<kernels::CudaDevice> device
                          .omega = level.omega,
                          .coefficients = level.coefficients});
     const kernels::LevelOutline& of = outlines_.back();
+    const SmootherMatrices smoother = MatricesOf(level);
+    const int64_t entries = of.nnz_a + of.nnz_p + of.nnz_r + smoother.held * of.nnz_smoother;
     const int64_t entry = value + static_cast<int64_t>(sizeof(int32_t));
     const int64_t rows = 9 * (level.n + 1);  // a pointer and a run
-    nnz_ += EntriesOf(of);
-    const int64_t factors = of.nnz_smoother > 0 ? 2 : 0;  // G and Gᵀ
-    host_bytes_ += EntriesOf(of) * entry + (3 + factors) * rows + 9 * level.n * value +
+    nnz_ += entries;
+    host_bytes_ += entries * entry + (3 + smoother.held) * rows + 9 * level.n * value +
                    8 * level.n * level.near_count;
-    bytes_per_apply_ +=
-        sweeps * ((of.nnz_a + factors * of.nnz_smoother) * entry + (1 + factors) * rows) +
-        (of.nnz_p + of.nnz_r) * entry + 2 * rows + 8 * level.n * value;
+    bytes_per_apply_ += sweeps * ((of.nnz_a + smoother.swept * of.nnz_smoother) * entry +
+                                  (1 + smoother.swept) * rows) +
+                        (of.nnz_p + of.nnz_r) * entry + 2 * rows + 8 * level.n * value;
   }
   there_ = Keep(device_, std::move(made));
 }

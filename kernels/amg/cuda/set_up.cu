@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/amg/amg_estimate.h"
 #include "kernels/amg/cuda/aggregation.h"
 #include "kernels/amg/cuda/boxes.h"
 #include "kernels/amg/cuda/coarse_inverse.h"
@@ -14,6 +15,7 @@
 #include "kernels/amg/cuda/prolongation.h"
 #include "kernels/amg/cuda/scaling.h"
 #include "kernels/amg/cuda/set_up.h"
+#include "kernels/amg/cuda/spai_smoother.h"
 #include "kernels/amg/cuda/strength.h"
 #include "kernels/amg/cuda/tentative.h"
 #include "kernels/amg/cuda/worker.h"
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Bytes an entry and a row of A that are left, at least, where G is made beside other work: several
-// times what both take.
+// times what both take. M of static SPAI takes SpaiScratchBytes besides.
 constexpr int64_t kEntryBytesBeside = 64, kRowBytesBeside = 1024;
 
 // Ends a set-up that is the host's after all.
@@ -113,7 +115,7 @@ class Builder {
                            ? from_->smoother
                            : ChooseSmoother(options.smoother, made_.symmetric, scaled->beta);
     quality.reused = from_ != nullptr;
-    if (!IsDiagonal(quality.smoother) && !IsFactored(quality.smoother)) return std::nullopt;
+    if (!IsDiagonal(quality.smoother) && !IsMatrix(quality.smoother)) return std::nullopt;
     if (from_ != nullptr && scaled->near_count != from_->near_count) return std::nullopt;
     if (plan_) {
       plan_->options = options;
@@ -155,8 +157,10 @@ class Builder {
     return kind == SmootherKind::kL1Jacobi || kind == SmootherKind::kJacobi ||
            kind == SmootherKind::kChebyshev;
   }
-  bool IsFactored(SmootherKind kind) const {
-    return made_.symmetric && (kind == SmootherKind::kFsai || kind == SmootherKind::kAfsai);
+  // G, or M of static SPAI.
+  bool IsMatrix(SmootherKind kind) const {
+    const bool factored = kind == SmootherKind::kFsai || kind == SmootherKind::kAfsai;
+    return kind == SmootherKind::kStaticSpai || (made_.symmetric && factored);
   }
 
   // The host's Builder::Threshold.
@@ -199,7 +203,7 @@ class Builder {
     SetUpPlan::Level kept;
     by_nodes_.push_back(NodesOfA(rows));
     const SmootherKind kind = made_.quality.smoother;
-    if (IsFactored(kind)) BeginFactor(rows, kind);
+    if (IsMatrix(kind)) BeginMatrix(rows, kind);
     if (from_ != nullptr) {
       MakeCoarseAgain(rows, from_->levels[made_.levels.size()], level);
     } else if (!MakeCoarse(rows, kept, level)) {
@@ -208,7 +212,7 @@ class Builder {
     CheckStop();
     all_entries_ += coarse_.nnz;
     made_.quality.levels.back().nnz_p = level.p.nnz;
-    if (!IsFactored(kind)) Smooth(rows, kind, made_.options.chebyshev_degree, level);
+    if (!IsMatrix(kind)) Smooth(rows, kind, made_.options.chebyshev_degree, level);
     if (plan_) {
       kept.a = CopyPattern(context_, rows);
       if (by_nodes_.back()) kept.nodes.a = CopyPattern(context_, by_nodes_.back()->nodes);
@@ -447,23 +451,32 @@ class Builder {
     ScaleBy(level);
   }
 
-  // Begins G of a level, beside all that is made of it, and below: neither needs the other. A level
-  // after the other; all on this thread, and in the end, where memory is short.
-  void BeginFactor(const RowMatrix& a, SmootherKind kind) {
+  // Begins G or M of a level, beside all that is made of it, and below: neither needs the other. A
+  // level after the other; all on this thread, and in the end, where memory is short.
+  void BeginMatrix(const RowMatrix& a, SmootherKind kind) {
+    const bool spai = kind == SmootherKind::kStaticSpai;
     const int64_t left = context_.arena->limit() - context_.arena->used();
-    const bool has_room = left >= kEntryBytesBeside * a.nnz + kRowBytesBeside * a.n;
+    const bool has_room = left >= kEntryBytesBeside * a.nnz + kRowBytesBeside * a.n +
+                                      (spai ? kernels::SpaiScratchBytes(a.n, a.nnz) : 0);
     const auto& nodes = by_nodes_.back();
-    const KeptFactor* const known =
-        from_ != nullptr ? &from_->levels[made_.levels.size()].factor : nullptr;
+    const size_t level = made_.levels.size();
+    const KeptFactor* const known = from_ != nullptr ? &from_->levels[level].factor : nullptr;
     const bool keeps = plan_.has_value();
-    auto make = [this, &nodes, &a, kind, known, keeps, there = Milestone(context_)](Context& on) {
+    auto make = [this, &nodes, &a, kind, spai, level, known, keeps,
+                 there = Milestone(context_)](Context& on) {
       on.Enter();
       there.Precede(on);
       const Caller caller(host_.stop, "the set-up of multigrid");
+      const bool symmetric = made_.symmetric;
       const NodeMatrix* const by_nodes = nodes ? &*nodes : nullptr;
-      auto made = known != nullptr
-                      ? MakeFactorOn(on, a, by_nodes, *known, made_.options, caller)
-                      : MakeFactor(on, a, by_nodes, kind, made_.options, keeps, caller);
+      MadeFactor made;
+      if (spai) {
+        made = known != nullptr ? MakeSpaiOn(on, a, symmetric, *known, caller)
+                                : MakeSpai(on, a, symmetric, level == 0, keeps, caller);
+      } else {
+        made = known != nullptr ? MakeFactorOn(on, a, by_nodes, *known, made_.options, caller)
+                                : MakeFactor(on, a, by_nodes, kind, made_.options, keeps, caller);
+      }
       on.Synchronize();
       return made;
     };
@@ -482,32 +495,63 @@ class Builder {
     factors_.pop_back();
   }
 
-  // Waits for G of all levels.
+  // Waits for G or M of all levels.
   void TakeFactors() {
-    for (size_t l = 0; l < made_.levels.size(); ++l) {
-      SetUpLevel& level = made_.levels[l];
-      if (l >= factors_.size()) {
-        level.a = std::move(of_levels_[l]);
-        continue;
-      }
+    std::vector<SmootherFactor> made;
+    for (std::future<MadeFactor>& future : factors_) {
       CheckStop();
       Report();
       constexpr std::chrono::milliseconds kPulse(100);
-      while (factors_[l].wait_for(kPulse) == std::future_status::timeout) Report();
-      auto factor = factors_[l].get();
-      level.a = std::move(of_levels_[l]);  // which nobody reads any more
-      if (!factor) throw LeftToTheHost();
+      while (future.wait_for(kPulse) == std::future_status::timeout) Report();
+      MadeFactor factor = Taken(future);
+      if (!factor && !MayBeDiagonal()) throw LeftToTheHost();
+      if (!factor) return TakeDiagonals();
       factor->GoTo(context_);
+      made.push_back(*std::move(factor));
+    }
+    for (size_t l = 0; l < made_.levels.size(); ++l) {
+      SetUpLevel& level = made_.levels[l];
+      level.a = std::move(of_levels_[l]);  // which nobody reads any more
+      if (l >= made.size()) continue;
       level.kind = made_.quality.smoother;
-      level.g = std::move(factor->g);
-      level.gt = std::move(factor->gt);
-      level.rho = factor->rho;
-      level.omega = factor->omega;
+      level.g = std::move(made[l].g);
+      level.gt = std::move(made[l].gt);
+      level.rho = made[l].rho;
+      level.omega = made[l].omega;
       made_.quality.levels[l].nnz_smoother = level.g.nnz;
-      if (plan_) plan_->levels[l].factor = std::move(factor->kept);
+      if (plan_) plan_->levels[l].factor = std::move(made[l].kept);
     }
     const kernels::AmgLevelQuality& first = made_.quality.levels.front();
     if (plan_ && HeldBytes(*plan_) > kernels::MostPlanBytes(first.rows, first.nnz)) plan_.reset();
+  }
+
+  // Whether M of static SPAI is AUTO's choice here: where the device cannot make it, a diagonal
+  // smooths, for the host's set-up would take far longer than the iterations that M spares.
+  bool MayBeDiagonal() const {
+    return from_ == nullptr && made_.options.smoother == SmootherKind::kAuto &&
+           made_.quality.smoother == SmootherKind::kStaticSpai;
+  }
+
+  MadeFactor Taken(std::future<MadeFactor>& future) const {
+    try {
+      return future.get();
+    } catch (const Failure& failure) {
+      if (failure.fault() != CudaFault::kOutOfMemory || !MayBeDiagonal()) throw;
+      return std::nullopt;
+    }
+  }
+
+  // Makes l1-Jacobi of all levels in place of M.
+  void TakeDiagonals() {
+    worker_.reset();  // ends the M at hand, which nobody wants, and begins no other one
+    factors_.clear();
+    made_.quality.smoother = SmootherKind::kL1Jacobi;
+    if (plan_) plan_->smoother = SmootherKind::kL1Jacobi;
+    for (size_t l = 0; l < made_.levels.size(); ++l) {
+      SetUpLevel& level = made_.levels[l];
+      Smooth(of_levels_[l], SmootherKind::kL1Jacobi, /*degree=*/0, level);
+      level.a = std::move(of_levels_[l]);
+    }
   }
 
   // The level's unknowns are scaled so that a step of its smoother is x += r - A x.
@@ -535,15 +579,15 @@ class Builder {
       last.kind = SmootherKind::kChebyshev;  // none: its level is not scaled
     } else if (made_.levels.empty()) {
       throw Refusal{kernels::NoCoarseLevel(rows.n, rows.nnz, too_large_)};
-    } else {
+    }
+    TakeFactors();
+    if (last.n > 0 && made_.inverse.n == 0) {
       quality.inverted = false;
-      Smooth(rows, kernels::SmootherOfLast(made_.symmetric, quality.smoother),
-             kernels::kLastChebyshevDegree, last);
+      SmoothLast(rows, last);
       last.a = std::move(rows);
     }
     last.near_count = near_count_;
     last.near_null = std::move(near_null_);
-    TakeFactors();
     made_.levels.push_back(std::move(last));
     kernels::SumUp(&quality);
     if (made_.options.hierarchy_precision == kernels::Precision::kFp64) {
@@ -551,6 +595,21 @@ class Builder {
     } else {
       CheckFinite<float>();
     }
+  }
+
+  void SmoothLast(const RowMatrix& rows, SetUpLevel& last) {
+    const SmootherKind kind = kernels::SmootherOfLast(made_.symmetric, made_.quality.smoother);
+    if (kind != SmootherKind::kStaticSpai) {
+      return Smooth(rows, kind, kernels::kLastChebyshevDegree, last);
+    }
+    const Caller caller(host_.stop, "the set-up of multigrid");
+    auto made =
+        MakeSpai(context_, rows, made_.symmetric, /*finest=*/false, /*keeps=*/false, caller);
+    if (!made && !MayBeDiagonal()) throw LeftToTheHost();
+    if (!made) return Smooth(rows, SmootherKind::kL1Jacobi, /*degree=*/0, last);
+    last.kind = kind;
+    last.g = std::move(made->g);
+    made_.quality.levels.back().nnz_smoother = last.g.nnz;
   }
 
   CoarseInverse Invert(const RowMatrix& rows) const {

@@ -1,6 +1,7 @@
 // The set-up of multigrid on a device: the levels of the host's BuildAmg (kernels/amg/amg.h), by
-// aggregates, with smoothers by a diagonal, FSAI or aFSAI. Aggregates, patterns and values have the
-// host's bits, but for those of FSAI and aFSAI.
+// aggregates. Aggregates, patterns and values have the host's bits, but for the smoothers FSAI,
+// aFSAI and static SPAI. Where AUTO would take static SPAI and the device cannot make it, l1-Jacobi
+// smooths.
 //
 //   std::optional<Hierarchy> made = SetUp(context, std::move(a), symmetric, given, options, host);
 //   auto again = SetUpAgain(context, *made->plan, std::move(other_values), given, host);
@@ -28,7 +29,7 @@ struct SetUpLevel {
   RowMatrix p, r;  // without rows on the last level
   kernels::SmootherKind kind = kernels::SmootherKind::kL1Jacobi;
   Buffer<double> diagonal;
-  RowMatrix g, gt;  // of kFsai and kAfsai, both by rows
+  RowMatrix g, gt;  // SmootherFactor's
   double rho = 0, omega = 1;
   std::vector<double> coefficients;
   int near_count = 1;

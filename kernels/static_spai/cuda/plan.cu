@@ -502,6 +502,7 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
   // EstimateStaticSpai counts with it.
   constexpr int64_t kWorthWaves = 4 << 20;
   constexpr int64_t kRounding = 1 << 20;  // blocks, and the scratch of sorts
+  if (plan.most_table_bytes > 0 && plan.table_bytes > plan.most_table_bytes) return true;
   if (plan.table_bytes < kWorthWaves) return false;
   const int64_t n_groups = plan.n_groups;
   const int64_t lanes = std::min<int64_t>(plan.n_structures, n_groups / kLanes);
@@ -528,8 +529,9 @@ bool NeedWaves(Context& context, const Matrix& a, const int32_t* representative,
 }  // namespace
 
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr,
-                        ColumnRange own) {
+                        ColumnRange own, int64_t most_table_bytes) {
   StaticSpaiPlan plan;
+  plan.most_table_bytes = most_table_bytes;
   plan.own = own;
   plan.by_qr = by_qr;
   plan.n = a.n;

@@ -154,6 +154,7 @@ struct StaticSpaiPlan {
   // (table_waves.h), and no structure is solved one thread a group.
   bool in_waves = false;
   int64_t table_bytes = 0;         // all tables
+  int64_t most_table_bytes = 0;    // at once; 0: what there is room for
   Buffer<int32_t> representative;  // a group of each structure; only for waves
   Buffer<int32_t> order;  // groups: those of each lane structure, then by class; else ascending
   int32_t class_begin[kClasses + 1] = {};
@@ -180,8 +181,9 @@ struct StaticSpaiPlan {
 // `pattern`: of M, canonical, each column with an entry. Every column of `a` must have one too.
 // Arrays to which the pattern refers must outlive the plan.
 // `by_qr`: for builds by QR; if it is false, the path by diagonals may be taken.
+// `most_table_bytes`: the plan's.
 StaticSpaiPlan MakePlan(Context& context, const Matrix& a, DevicePattern pattern, bool by_qr,
-                        ColumnRange own);
+                        ColumnRange own, int64_t most_table_bytes = 0);
 // Makes the groups, and all that belongs to them: tables, too, if they fit beside such a build.
 void AddGroups(Context& context, const Matrix& a, bool by_qr, StaticSpaiPlan& plan);
 

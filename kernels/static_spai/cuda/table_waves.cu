@@ -68,7 +68,8 @@ void TableWaves::Follow(const int32_t* groups, int32_t count) {
 }
 
 int32_t TableWaves::Fit(int32_t begin, int32_t count) const {
-  const int64_t room = context_.arena->limit() - context_.arena->used() - kSpare;
+  int64_t room = context_.arena->limit() - context_.arena->used() - kSpare;
+  if (plan_.most_table_bytes > 0) room = std::min(room, plan_.most_table_bytes);
   const auto first = bytes_.begin() + begin;
   // The first group whose end exceeds the memory.
   const auto end = std::upper_bound(first + 1, first + count + 1, *first + room);

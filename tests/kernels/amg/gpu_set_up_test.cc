@@ -308,7 +308,6 @@ TEST(GpuSetUp, CyclesGoByTheOrderOfA) {
 
 TEST(GpuSetUp, LeavesToTheHostWhatIsItsOwn) {
   const CscMatrix grid = Grid(10), convection = Grid(10, 20);
-  EXPECT_FALSE(There(grid, With(SmootherKind::kStaticSpai)).has_value());
   for (const SmootherKind kind : {SmootherKind::kFsai, SmootherKind::kAfsai}) {
     EXPECT_FALSE(There(convection, With(kind)).has_value());
   }
@@ -318,15 +317,6 @@ TEST(GpuSetUp, LeavesToTheHostWhatIsItsOwn) {
   AmgOptions uneven;
   uneven.block_size = 3;
   EXPECT_FALSE(There(grid, uneven).has_value());
-  // kAuto, and β says static SPAI.
-  CscMatrix stiff = From(gallery::Elasticity3d(6, gallery::Rounding::kBenchmarks));
-  for (int64_t j = 0; j < stiff.n_cols; ++j) {
-    for (int64_t p = stiff.col_ptr[static_cast<size_t>(j)];
-         p < stiff.col_ptr[static_cast<size_t>(j) + 1]; ++p) {
-      if (stiff.row_idx[static_cast<size_t>(p)] > j) stiff.values[static_cast<size_t>(p)] *= 1.1;
-    }
-  }
-  EXPECT_FALSE(There(stiff, {}).has_value());
   // Without a diagonal, or with one of both signs, the host says what is wrong.
   CscMatrix zero = grid;
   for (int64_t j = 0; j < 2; ++j) {
