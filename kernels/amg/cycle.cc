@@ -62,9 +62,9 @@ class Cycle final : public AmgHierarchy {
   int64_t bytes_per_apply() const override {
     int64_t bytes = 32 * n();
     for (const Level& level : levels_) {
-      bytes += (pre_ + post_) * (level.a.bytes() + level.s.bytes() + level.st.bytes()) +
-               level.p.bytes() + level.r.bytes() +
-               8 * level.n * static_cast<int64_t>(sizeof(Value));
+      const int64_t other = level.kind == SmootherKind::kStaticSpai ? 0 : level.st.bytes();
+      bytes += (pre_ + post_) * (level.a.bytes() + level.s.bytes() + other) + level.p.bytes() +
+               level.r.bytes() + 8 * level.n * static_cast<int64_t>(sizeof(Value));
     }
     return bytes + static_cast<int64_t>(inverse_.size() * sizeof(Value));
   }

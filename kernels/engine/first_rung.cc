@@ -40,8 +40,9 @@ struct SetUpShares {
 };
 constexpr SetUpShares kOfOne{0.7, 1.1}, kOfNodes{0.4, 1.4};
 
-// Rows that are grown, and nodes whose columns are summed: enough for a mean of k within 0.02.
-constexpr int64_t kRows = 128, kNodes = 1024;
+// Rows that are grown, and columns of whole nodes that are summed: enough for a mean of k within
+// 0.02.
+constexpr int64_t kRows = 128, kColumns = 1024;
 constexpr double kEntryBytes = 12;
 // A leading part of A by which nodes are detected.
 constexpr int64_t kLeading = 12'000;
@@ -65,7 +66,8 @@ Sample TakeSample(const CscView& a, int block) {
   std::minstd_rand random;  // a stride would be that of a grid
   std::array<double, kMostUnknowns> energy{}, squares{};
   double beta = 0, decades = 0, of_decades = 0;
-  for (int64_t k = 0; k < kNodes; ++k) {
+  const int64_t nodes = kColumns / block;
+  for (int64_t k = 0; k < nodes; ++k) {
     const int64_t first = block * (static_cast<int64_t>(random()) % (a.n_cols / block));
     for (int64_t own = 0; own < block; ++own) {
       const int64_t j = first + own;
@@ -85,7 +87,7 @@ Sample TakeSample(const CscView& a, int block) {
       of_decades += exponent * exponent;
     }
   }
-  const auto taken = static_cast<double>(kNodes * block);
+  const auto taken = static_cast<double>(nodes * block);
   const double mean = decades / taken;
   Sample sample{.beta = beta, .spread = std::sqrt(std::max(0.0, of_decades / taken - mean * mean))};
   for (size_t own = 0; own < static_cast<size_t>(block); ++own) {

@@ -1,4 +1,4 @@
-#include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "kernels/amg/amg_estimate.h"
@@ -17,19 +17,31 @@ namespace {
 
 using layout::Blocks, layout::kThreads;
 
-__global__ void __launch_bounds__(kThreads) FindEmptyKernel(PatternRef a, int32_t* found) {
+// Entries of the shortest and the longest column.
+struct Lengths {
+  int32_t shortest = INT32_MAX, longest = 0;
+};
+
+__global__ void __launch_bounds__(kThreads) LengthsKernel(PatternRef a, Lengths* lengths) {
+  Lengths own;
   for (int64_t j = layout::ThreadOfGrid(); j < a.n; j += layout::ThreadsOfGrid()) {
-    if (a.col_ptr[j] == a.col_ptr[j + 1]) *found = 1;
+    const auto length = static_cast<int32_t>(a.col_ptr[j + 1] - a.col_ptr[j]);
+    own = {min(own.shortest, length), max(own.longest, length)};
   }
+  own = {__reduce_min_sync(~0u, own.shortest), __reduce_max_sync(~0u, own.longest)};
+  if (threadIdx.x % 32 != 0) return;
+  atomicMin(&lengths->shortest, own.shortest);
+  atomicMax(&lengths->longest, own.longest);
 }
 
-bool HasEmptyColumns(Context& context, const RowMatrix& columns) {
-  const Buffer<int32_t> found(context, 1);
-  found.Fill(0);
-  FindEmptyKernel<<<Blocks(context, columns.n, kThreads), kThreads, 0, context.stream>>>(
-      columns.pattern(), found.get());
-  CheckLaunch("FindEmptyKernel");
-  return Read(context, found, 0) != 0;
+Lengths LengthsOf(Context& context, const RowMatrix& columns) {
+  const Buffer<Lengths> lengths(context, 1);
+  const Lengths none;
+  lengths.CopyIn(&none, 1);
+  LengthsKernel<<<Blocks(context, columns.n, kThreads), kThreads, 0, context.stream>>>(
+      columns.pattern(), lengths.get());
+  CheckLaunch("LengthsKernel");
+  return Read(context, lengths, 0);
 }
 
 // Returns M by columns. `pattern`: of M.
@@ -53,6 +65,7 @@ std::optional<RowMatrix> MakeM(Context& context, const RowMatrix& columns, Devic
     m.row_idx = std::move(plan.m.row_idx);
   }
   m.values = std::move(made.values);
+  m.longest = LengthsOf(context, m).longest;
   return m;
 }
 
@@ -66,7 +79,7 @@ std::optional<SmootherFactor> MakeSpai(Context& context, const RowMatrix& a, boo
                                        bool finest, bool keeps, const Caller& caller) {
   RowMatrix turned = ByColumns(context, a, symmetric);
   const RowMatrix& columns = symmetric ? a : turned;
-  if (HasEmptyColumns(context, columns)) return std::nullopt;
+  if (LengthsOf(context, columns).shortest == 0) return std::nullopt;
   kernels::PatternOptions options;
   if (!finest) options.keep_tau = kernels::kCoarseTau;
   DevicePattern pattern =

@@ -385,7 +385,9 @@ TEST(GpuSetUp, StaysWithinItsBytes) {
     ASSERT_TRUE(built.ok()) << built.status().message();
     ASSERT_TRUE(built->has_value());
     EXPECT_LE(timings.device_bytes, bytes);
-    EXPECT_GE(8 * timings.device_bytes + (8 << 20), bytes) << "a bound of no use";
+    // AUTO may take static SPAI, where A is not symmetric.
+    const int64_t times = options.smoother == SmootherKind::kAuto ? 16 : 8;
+    EXPECT_GE(times * timings.device_bytes + (8 << 20), bytes) << "a bound of no use";
     EXPECT_EQ((*built)->hierarchy->device_bytes() + (*built)->there->device_bytes(),
               UsedNow(*device));
     ASSERT_TRUE(RebuildAmgOnCuda(device, (*built)->there, a, {}, Threads(2), &again)->has_value());
