@@ -80,7 +80,7 @@ struct Candidate {
   std::vector<Rung> rungs;  // of AUTO, where it climbed
   Method method = Method::kBicgstab;
   double predicted_ms = 0, setup_ms = 0, solve_ms = 0;  // of the fastest run
-  double place_ms = 0, iterate_ms = 0;                  // of that solve
+  SolveFigures figures;                                 // of that solve
   double resolve_ms = 0;                                // the shortest
   double total_ms = std::numeric_limits<double>::infinity();
   int runs = 0;
@@ -256,8 +256,7 @@ void RunOnce(const Problem& of, Candidate* c) {
     c->total_ms = total_ms;
     c->setup_ms = setup_ms;
     c->solve_ms = solve_ms;
-    c->place_ms = solved->figures.place_ms;
-    c->iterate_ms = solved->figures.iterate_ms;
+    c->figures = solved->figures;
   }
 }
 
@@ -275,12 +274,12 @@ void Print(const Candidate& c) {
   std::printf(
       "{\"engine\": \"%s\", \"method\": \"%s\", \"outcome\": %s, \"iterations\": %lld, "
       "\"residual\": %.3g, \"predicted_ms\": %.4g, \"setup_ms\": %.5g, \"solve_ms\": %.5g, "
-      "\"place_ms\": %.4g, \"iterate_ms\": %.5g, \"total_ms\": %.5g, \"runs\": %d, \"nnz_m\": "
-      "%lld, "
-      "\"kaporin\": %.6g",
+      "\"place_ms\": %.4g, \"b_ms\": %.4g, \"iterate_ms\": %.5g, \"check_ms\": %.4g, "
+      "\"x_ms\": %.4g, \"total_ms\": %.5g, \"runs\": %d, \"nnz_m\": %lld, \"kaporin\": %.6g",
       c.name.c_str(), NameOf(c.method), Quoted(c.failed ? "failed" : NameOf(c.outcome)).c_str(),
       static_cast<long long>(c.iterations), c.residual, c.predicted_ms, c.setup_ms, c.solve_ms,
-      c.place_ms, c.iterate_ms, c.runs > 0 ? c.total_ms : 0.0, c.runs,
+      c.figures.place_ms, c.figures.host_to_device_ms, c.figures.iterate_ms, c.figures.check_ms,
+      c.figures.device_to_host_ms, c.runs > 0 ? c.total_ms : 0.0, c.runs,
       static_cast<long long>(c.nnz_m), c.kaporin);
   if (c.spec.engine == EngineKind::kAuto) {
     std::printf(", \"chosen\": \"%s\", \"resolve_ms\": %.4g, \"rungs\": [", c.chosen.c_str(),

@@ -235,7 +235,10 @@ Result<SolveResult> SolveByScaledRows(const LinearOperator& a, const LinearOpera
                                       std::span<const double> x0, const SolveOptions& options,
                                       const Context& context) {
   const auto start = Clock::now();
-  if (Status s = CheckSolveInput(a.n(), m.n(), b, x0, options); !s.ok()) return s;
+  if (Status s = CheckSolveInput(a.n(), m.n(), b, x0, options, ResolveThreads(context.threads));
+      !s.ok()) {
+    return s;
+  }
   const size_t n = rows.size(), count = b.size() / n;
   SolveResult result;
   result.x.resize(b.size());

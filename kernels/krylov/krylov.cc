@@ -1,6 +1,7 @@
 #include "kernels/krylov/krylov.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <string>
 
@@ -24,17 +25,34 @@ Status Invalid(std::string reason, std::string message, std::string field, int64
       .At(std::move(field), index);
 }
 
-Status CheckFinite(std::span<const double> v, int64_t n, const char* field) {
-  for (size_t i = 0; i < v.size(); ++i) {
-    if (std::isfinite(v[i])) continue;
-    const auto at = static_cast<int64_t>(i);
-    return Invalid("NON_FINITE_VALUE",
-                   std::string(field) + "[" + std::to_string(at) + "] (row " +
-                       std::to_string(at % n) + " of vector " + std::to_string(at / n) +
-                       ") is NaN or infinite; send finite values",
-                   field, at);
+// Whether all of them are finite.
+bool AreFinite(std::span<const double> v) {
+  double sums[8] = {};  // of zeros, and NaNs
+  size_t i = 0;
+  for (; i + 8 <= v.size(); i += 8) {
+    for (size_t k = 0; k < 8; ++k) sums[k] += v[i + k] - v[i + k];
   }
-  return {};
+  for (; i < v.size(); ++i) sums[0] += v[i] - v[i];
+  for (size_t k = 1; k < 8; ++k) sums[0] += sums[k];
+  return sums[0] == 0;
+}
+
+Status CheckFinite(std::span<const double> v, int64_t n, const char* field, int threads) {
+  std::atomic<int64_t> first = std::ssize(v);
+  krylov::ForBlocks(std::ssize(v), threads, [&](int64_t begin, int64_t end) {
+    const auto block = v.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    if (AreFinite(block)) return;
+    const auto bad =
+        std::find_if(block.begin(), block.end(), [](double x) { return !std::isfinite(x); });
+    Lower(first, begin + (bad - block.begin()));
+  });
+  const int64_t at = first;
+  if (at == std::ssize(v)) return {};
+  return Invalid("NON_FINITE_VALUE",
+                 std::string(field) + "[" + std::to_string(at) + "] (row " +
+                     std::to_string(at % n) + " of vector " + std::to_string(at / n) +
+                     ") is NaN or infinite; send finite values",
+                 field, at);
 }
 
 void RunMethod(Method method, Run& run) {
@@ -171,11 +189,14 @@ bool Prepare(std::span<const double> b, std::span<const double> x0, std::span<do
                        ? std::ldexp(terms.target, exponent)
                        : std::max(options.rtol * terms.b_norm, std::ldexp(options.atol, exponent));
   }
-  if (x0.empty()) {
-    std::fill(x.begin(), x.end(), 0.0);
-  } else {
-    std::copy(system.x0.begin(), system.x0.end(), x.begin());
-  }
+  // The threads share the page faults of fresh memory, too.
+  team->For([&](int64_t begin, int64_t end) {
+    if (x0.empty()) {
+      std::fill(x.begin() + begin, x.begin() + end, 0.0);
+    } else {
+      std::copy(system.x0.begin() + begin, system.x0.begin() + end, x.begin() + begin);
+    }
+  });
   prepared->task = {system, terms, out};
   return true;
 }
@@ -191,7 +212,7 @@ Status CheckSolveOptions(const SolveOptions& options) {
 }
 
 Status CheckSolveInput(int64_t n, int64_t m_n, std::span<const double> b,
-                       std::span<const double> x0, const SolveOptions& options) {
+                       std::span<const double> x0, const SolveOptions& options, int threads) {
   if (options.method == Method::kAuto) {
     return Invalid("METHOD_NOT_RESOLVED", "method AUTO must be resolved first", "method");
   }
@@ -221,8 +242,8 @@ Status CheckSolveInput(int64_t n, int64_t m_n, std::span<const double> b,
                        ", A has n = " + std::to_string(n),
                    "null_space");
   }
-  if (Status s = CheckFinite(b, n, "rhs"); !s.ok()) return s;
-  return CheckFinite(x0, n, "initial_guess");
+  if (Status s = CheckFinite(b, n, "rhs", threads); !s.ok()) return s;
+  return CheckFinite(x0, n, "initial_guess", threads);
 }
 
 int64_t RestartLength(const SolveOptions& options, int64_t n) {
@@ -284,7 +305,7 @@ Result<SolveResult> SolveEach(const LinearOperator& a, int64_t m_n, std::span<co
                               const Context& context, Team* team, size_t at_once,
                               const Conduct& conduct) {
   const auto start = Clock::now();
-  if (Status s = CheckSolveInput(a.n(), m_n, b, x0, options); !s.ok()) return s;
+  if (Status s = CheckSolveInput(a.n(), m_n, b, x0, options, team->threads()); !s.ok()) return s;
   const auto n = static_cast<size_t>(a.n());
   const size_t count = b.size() / n;
   SolveResult result;

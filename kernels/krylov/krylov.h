@@ -109,7 +109,7 @@ Status CheckSolveOptions(const SolveOptions& options);
 // All that Solve refuses but the size of the basis, in its words. `m_n`: rows of M, or n where
 // there is none.
 Status CheckSolveInput(int64_t n, int64_t m_n, std::span<const double> b,
-                       std::span<const double> x0, const SolveOptions& options);
+                       std::span<const double> x0, const SolveOptions& options, int threads = 1);
 
 // Columns of a cycle of GMRES, at most, for a matrix of n >= 1 rows: `restart`, or what basis_bytes
 // have room for, if that is more; no more than n, or than there may be iterations.

@@ -33,7 +33,7 @@ std::unique_ptr<InOrder> EngineAdapter::PutInOrder(
   // Parts of multigrid stay as they are.
   if ((m != nullptr &&
        (options.m_storage == kernels::Storage::kFp32 || m->form() == kernels::MForm::kParts)) ||
-      !kernels::CheckSolveInput(a.n(), a.n(), b, x, options).ok() ||
+      !kernels::CheckSolveInput(a.n(), a.n(), b, x, options, threads).ok() ||
       !kernels::Reordered::Pays(a.csc(), threads)) {
     return nullptr;
   }

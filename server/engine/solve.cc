@@ -252,7 +252,8 @@ absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>&
   if (!there) on_devices_.EndAhead(*a);
   const bool straight = ladder != nullptr && ladder->straight;
   if (straight) {  // else the first solve looks
-    const kernels::Status bad = kernels::CheckSolveInput(a->n(), a->n(), b, x0, options);
+    const kernels::Status bad = kernels::CheckSolveInput(a->n(), a->n(), b, x0, options,
+                                                         kernels::ResolveThreads(options_.threads));
     if (!bad.ok()) return OfSolve(bad);
   }
   kernels::SolveOptions as_asked = without_history;
