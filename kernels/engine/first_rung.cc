@@ -14,6 +14,7 @@
 #include "kernels/engine/cost.h"
 #include "kernels/engine/jacobi.h"
 #include "kernels/engine/ladder_rungs.h"
+#include "kernels/fsai/fsai.h"
 #include "kernels/fsai/sampled_kaporin.h"
 #include "kernels/sparse/jacobi_column.h"
 
@@ -212,14 +213,18 @@ RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& cont
   terms.bottom_setup_ms =
       BuildMs(TraitsOf(EngineKind::kJacobi).rates, WorkOfJacobi(c.a), ResolveThreads(c.threads));
   const bool may_amg = MaySuitAmg(c);
-  PlannedRung light = RungOf(RungKind::kLightAfsai, c, positive);
-  if (positive) terms.fsai_setup_ms = SetupMs(engine, c, context, &light);
+  FsaiOptions light;
+  if (positive) {
+    light = RungOf(RungKind::kLightAfsai, c, positive).spec.fsai;
+    terms.fsai_setup_ms = DeviceBuildMs(TraitsOf(EngineKind::kAfsai).rates,
+                                        WorkOfGrowth(c.a.n_cols, c.a.nnz(), light));
+  }
   if (may_amg) SetAmg(engine, c, /*sample=*/{}, /*known=*/false, context, &terms);
   if (EndsSooner(terms)) return RungKind::kBottom;
   terms.block = LeadingBlockSize(c.a);
   const Sample sample = TakeSample(c.a, terms.block);
   if (may_amg && IsClear(sample)) c.look->Take({true, sample.beta, terms.block});
-  if (positive) terms.rows = RowsOf(c.a, sample, light.spec.fsai);
+  if (positive) terms.rows = RowsOf(c.a, sample, light);
   terms.uneven = sample.spread > kUneven;
   if (!terms.irregular()) terms.fsai_setup_ms = kNoRung;
   if (EndsSooner(terms)) return RungKind::kBottom;

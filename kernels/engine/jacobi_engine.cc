@@ -85,10 +85,7 @@ BuildEstimate EstimateDiagonal(const PatternView& a, int threads) {
   e.host_bytes = static_cast<int64_t>(sizeof(JacobiPlan) + sizeof(HostPreconditioner)) +
                  CscBytes(n, n) + 2 * n * static_cast<int64_t>(sizeof(double));
   PredictBuild(TraitsOf(EngineKind::kJacobi).rates, WorkOfJacobi(a), threads, &e);
-  e.n1_max = 0;
-  for (int64_t j = 0; j < n; ++j) {
-    e.n1_max = std::max(e.n1_max, a.col_ptr[j + 1] - a.col_ptr[j]);
-  }
+  e.n1_max = LongestColumn(a, threads);
   e.n2_max = 1;
   return e;
 }

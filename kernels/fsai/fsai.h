@@ -167,6 +167,8 @@ struct FsaiCounts {
 };
 // BuildWork::gathered of growth by so many entries, where columns of A have `mean` entries.
 double GatheredByGrowth(double added, double mean, const FsaiOptions& options);
+// FsaiCounts::work of growth from the diagonal. O(s k_max).
+BuildWork WorkOfGrowth(int64_t n, int64_t nnz_a, const FsaiOptions& options);
 // From the pattern alone, in bounded time and memory.
 Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial,
                                 const FsaiOptions& options, const Context& context);

@@ -36,9 +36,45 @@ struct Rows : FsaiRowCounts {
 
 double ToDouble(int64_t x) { return static_cast<double>(x); }
 
+int64_t StepsOf(const FsaiOptions& options) { return int64_t{options.s} * options.k_max; }
+
+// Rows that grow from the diagonal as far as they may.
+Rows GrownRows(int64_t n, const FsaiOptions& options) {
+  Rows rows;
+  const int64_t steps = StepsOf(options);
+  for (int64_t i = 0; i < std::min(n, steps); ++i) rows.Add(i + 1);
+  if (n > steps) rows.Add(steps + 1, n - steps);
+  return rows;
+}
+
 int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MAX; }
 
+// Where no row repeats another, and rows grow as far as min_gain lets them.
+BuildWork WorkOfGrowth(int64_t n, int64_t nnz_a, const Rows& rows, const FsaiOptions& options) {
+  // The entries that a row takes before min_gain ends it, about: 4 by 1e-2 (1 to 6 on meshes and
+  // grids) and 13 by 1e-3 (9 to 18).
+  constexpr double kUntilGain = 0.4;
+  const double size = ToDouble(n), mean = ToDouble(nnz_a) / size;
+  const double most = ToDouble(std::max<int64_t>(1, StepsOf(options)));
+  const double share =
+      options.min_gain > 0 ? std::min(1.0, kUntilGain / std::sqrt(options.min_gain) / most) : 1;
+  const double steps = share * ToDouble(std::max(options.k_max, 1));
+  const double added = share * (ToDouble(rows.entries) - size);
+  const double candidates = 0.6 * mean;  // of a row and step, for each of its entries
+  FsaiOptions until = options;
+  until.k_max = static_cast<int>(std::lround(steps));
+  return {.rows = size,
+          .nnz_a = ToDouble(nnz_a),
+          .entries = size + added,
+          .gathered = GatheredByGrowth(added, mean, until),
+          .flops = share * share * share * rows.cubes / 3 + steps * candidates * added};
+}
+
 }  // namespace
+
+BuildWork WorkOfGrowth(int64_t n, int64_t nnz_a, const FsaiOptions& options) {
+  return WorkOfGrowth(n, nnz_a, GrownRows(n, options), options);
+}
 
 // An entry that joins brings those of its column, and candidates, which are looked at again in each
 // later step.
@@ -93,22 +129,18 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
         .At("pattern");
   }
   const int64_t n = a.n_cols;
-  const double size = ToDouble(n), mean = ToDouble(a.nnz()) / size;
-  int64_t longest_column = 0;
-  for (int64_t j = 0; j < n; ++j) {
-    longest_column = std::max(longest_column, a.col_ptr[Z(j) + 1] - a.col_ptr[Z(j)]);
-  }
+  const double size = ToDouble(n);
+  const int64_t longest_column = LongestColumn(a, ResolveThreads(context.threads));
   Rows rows;
-  if (options.adaptive) {
-    const int64_t steps = int64_t{options.s} * options.k_max;
-    for (int64_t i = 0; i < (initial != nullptr ? n : std::min(n, steps)); ++i) {
-      const int64_t start = initial != nullptr ? Before(*initial, i, i) : 0;
-      rows.Add(std::min(i, start + steps) + 1);
-      if (initial == nullptr) continue;
+  if (options.adaptive && initial == nullptr) {
+    rows = GrownRows(n, options);
+  } else if (options.adaptive) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t start = Before(*initial, i, i);
+      rows.Add(std::min(i, start + StepsOf(options)) + 1);
       rows.initial_entries += start + 1;
       rows.initial_longest = std::max(rows.initial_longest, start + 1);
     }
-    if (initial == nullptr && n > steps) rows.Add(steps + 1, n - steps);
   } else if (initial != nullptr) {
     for (int64_t i = 0; i < n; ++i) rows.Add(Before(*initial, i, i) + 1);
   } else if (options.power == 1) {
@@ -133,30 +165,16 @@ Result<FsaiCounts> EstimateFsai(const PatternView& a, const PatternView* initial
   }
   FsaiCounts counts;
   counts.nnz_g = rows.entries;
-  const double nnz_g = ToDouble(rows.entries);
   counts.host_bytes = FsaiBytes({.n = n,
                                  .nnz_a = a.nnz(),
                                  .longest_column = longest_column,
                                  .nnz_g = rows.entries,
                                  .longest_row = rows.longest},
                                 options, context.threads);
-  counts.work = {.rows = size, .nnz_a = ToDouble(a.nnz()), .entries = nnz_g};
   if (options.adaptive) {
-    // The entries that a row takes before min_gain ends it, about: 4 by 1e-2 (1 to 6 on meshes and
-    // grids) and 13 by 1e-3 (9 to 18).
-    constexpr double kUntilGain = 0.4;
-    const double most = ToDouble(std::max<int64_t>(1, int64_t{options.s} * options.k_max));
-    const double share =
-        options.min_gain > 0 ? std::min(1.0, kUntilGain / std::sqrt(options.min_gain) / most) : 1;
-    const double steps = share * ToDouble(std::max(options.k_max, 1));
-    const double added = share * (nnz_g - size);
-    const double candidates = 0.6 * mean;  // of a row and step, for each of its entries
-    FsaiOptions until = options;
-    until.k_max = static_cast<int>(std::lround(steps));
-    counts.work.entries = size + added;
-    counts.work.flops = share * share * share * rows.cubes / 3 + steps * candidates * added;
-    counts.work.gathered = GatheredByGrowth(added, mean, until);
+    counts.work = WorkOfGrowth(n, a.nnz(), rows, options);
   } else {
+    counts.work = {.rows = size, .nnz_a = ToDouble(a.nnz()), .entries = ToDouble(rows.entries)};
     counts.work.flops = rows.cubes / 3 + rows.squares;
   }
   EstimateOnDevice(n, a.nnz(), longest_column, rows, options, counts);

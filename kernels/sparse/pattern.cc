@@ -380,6 +380,20 @@ Result<Pattern> ThresholdPattern(const CscView& a, double tau, int64_t first,
   return kept;
 }
 
+int64_t LongestColumn(const PatternView& a, int threads) {
+  constexpr int64_t kColumnsAtOnce = 1 << 15;
+  std::vector<int64_t> parts(static_cast<size_t>((a.n_cols + kColumnsAtOnce - 1) / kColumnsAtOnce));
+  ParallelFor(a.n_cols, kColumnsAtOnce, threads, [&](int64_t begin, int64_t end, int) {
+    int64_t longest = 0;
+    for (int64_t j = begin; j < end; ++j) {
+      const auto at = static_cast<size_t>(j);
+      longest = std::max(longest, a.col_ptr[at + 1] - a.col_ptr[at]);
+    }
+    parts[static_cast<size_t>(begin / kColumnsAtOnce)] = longest;
+  });
+  return parts.empty() ? 0 : *std::max_element(parts.begin(), parts.end());
+}
+
 Result<int64_t> CountPattern(const PatternView& a, const PatternView* user,
                              const PatternOptions& options, const Context& context) {
   Status status = Check(a, user, options);

@@ -80,6 +80,9 @@ PatternLimit LimitPattern(const PatternView& base, const PatternOptions& options
 // RESOURCE_EXHAUSTED/PATTERN_TOO_LARGE.
 Status PatternTooLarge(int64_t at_least, const PatternLimit& limit);
 
+// Returns the entries of the longest column; 0 where there is none.
+int64_t LongestColumn(const PatternView& a, int threads);
+
 // nnz of what BuildPattern would return, counted without building it: scratch of O(n) per thread.
 // Pattern alone: keep_tau is checked but not applied, so the count is then an upper bound. Over a
 // set max_nnz the count ends early, with a lower bound over max_nnz. Errors: as BuildPattern.
