@@ -188,9 +188,9 @@ RungTimes ForetellTimes(const DeviceTerms& t) {
 
 namespace {
 
-Rows RowsOf(const CscView& a, const Sample& sample, const FsaiOptions& light) {
+Rows RowsOf(const CscView& a, const Sample& sample, const FsaiOptions& light, int threads) {
   if (sample.rayleigh > kMostRayleigh) return Rows::kRegular;
-  const double kaporin = SampledKaporin(a, light, kRows);
+  const double kaporin = SampledKaporin(a, light, kRows, threads);
   return kaporin < kRegular ? Rows::kIrregular : kaporin > kEven ? Rows::kEven : Rows::kRegular;
 }
 
@@ -224,7 +224,7 @@ RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& cont
   terms.block = LeadingBlockSize(c.a);
   const Sample sample = TakeSample(c.a, terms.block);
   if (may_amg && IsClear(sample)) c.look->Take({true, sample.beta, terms.block});
-  if (positive) terms.rows = RowsOf(c.a, sample, light);
+  if (positive) terms.rows = RowsOf(c.a, sample, light, ResolveThreads(c.threads));
   terms.uneven = sample.spread > kUneven;
   if (!terms.irregular()) terms.fsai_setup_ms = kNoRung;
   if (EndsSooner(terms)) return RungKind::kBottom;

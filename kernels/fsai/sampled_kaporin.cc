@@ -4,14 +4,19 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <random>
 #include <vector>
 
+#include "kernels/base/parallel.h"
 #include "kernels/fsai/row_growth.h"
 #include "kernels/sparse/jacobi_column.h"
 
 namespace spaid::kernels {
 namespace {
+
+// Rows wait for memory, which threads share; but each has 4 n bytes to clear before.
+constexpr int64_t kMostGrowers = 4;
 
 // The columns of D^(-1/2) A D^(-1/2) down to the row that grows, which needs no others.
 class ScaledColumns final : public GrowthColumns {
@@ -46,22 +51,29 @@ class ScaledColumns final : public GrowthColumns {
 
 }  // namespace
 
-double SampledKaporin(const CscView& a, const FsaiOptions& options, int64_t rows) {
+double SampledKaporin(const CscView& a, const FsaiOptions& options, int64_t rows, int threads) {
   const int64_t n = a.n_cols;
   if (n == 0) return 1;
-  ScaledColumns columns(a);
-  const auto grower = MakeRowGrower(columns, RulesOf(options));
-  std::minstd_rand random;  // a stride would be that of a grid
-  std::vector<RowEntry> entries;
-  std::vector<double> ratios;
   const int64_t taken = std::min(n, rows);
-  double logs = 0;
+  std::vector<int64_t> sample(static_cast<size_t>(taken));
+  std::minstd_rand random;  // a stride would be that of a grid
   for (int64_t k = 0; k < taken; ++k) {
-    const int64_t i = taken == n ? k : static_cast<int64_t>(random()) % n;
-    columns.Begin(i);
-    logs += std::log(grower->Grow(i, {}, options.k_max, entries, ratios).psi_ratio);
+    sample[static_cast<size_t>(k)] = taken == n ? k : static_cast<int64_t>(random()) % n;
   }
-  return std::exp(logs / static_cast<double>(taken));
+  std::vector<double> logs(sample.size());
+  const int64_t growers = std::clamp<int64_t>(threads, 1, kMostGrowers);
+  ParallelFor(
+      taken, (taken + growers - 1) / growers, threads, [&](int64_t begin, int64_t end, int) {
+        ScaledColumns columns(a);
+        const auto grower = MakeRowGrower(columns, RulesOf(options));
+        std::vector<RowEntry> entries;
+        std::vector<double> ratios;
+        for (auto k = static_cast<size_t>(begin); k < static_cast<size_t>(end); ++k) {
+          columns.Begin(sample[k]);
+          logs[k] = std::log(grower->Grow(sample[k], {}, options.k_max, entries, ratios).psi_ratio);
+        }
+      });
+  return std::exp(std::accumulate(logs.begin(), logs.end(), 0.0) / static_cast<double>(taken));
 }
 
 }  // namespace spaid::kernels

@@ -302,11 +302,12 @@ class EngineAdapter {
     kernels::StaticSpaiOptions static_spai = {};  // as asked
     double setup_ms = 0;
     bool straight = false;  // to `rung`, of which the ladder makes all: `m` is null
+    std::string reason;     // why BeginAbove begins there, for people
     std::shared_ptr<kernels::AmgLook> look = {};  // at A, by FirstRung; may be null
   };
   // Has AUTO's solve begin above the bottom where it is foretold to end sooner so on the device of
-  // `at` (kernels/engine/first_rung.h): `ladder->rung`, straight. O(nnz) at most. `ladder->asked`
-  // is set; `b`: n x rhs.
+  // `at` (kernels/engine/first_rung.h): `ladder->rung`, straight, with the reason. O(nnz) at most.
+  // `ladder->asked` is set; `b`: n x rhs.
   void BeginAbove(const Matrix& a, std::span<const double> b, const Assignment& at,
                   Ladder* ladder) const;
   // `options.method` resolved; `m` may be null; `b` n x rhs, `x0` the same or empty. `at` names one

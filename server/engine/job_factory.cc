@@ -620,6 +620,7 @@ absl::Status JobFactory::RunSolve(SolveWork& work, Job& job, const Assignment& a
     done.mutable_choice()->set_engine(m->value->choice.engine());
   } else {
     *done.mutable_choice() = work.prepared->build.choice;
+    if (!ladder.reason.empty()) done.mutable_choice()->set_reason(ladder.reason);
     if (ladder.straight) {
       // The ladder makes what it begins with.
     } else if (work.found) {

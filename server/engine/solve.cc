@@ -223,6 +223,13 @@ void EngineAdapter::BeginAbove(const Matrix& a, std::span<const double> b, const
   if (rung == kernels::RungKind::kBottom) return;
   ladder->rung = {rung, /*scaled=*/false};
   ladder->straight = true;
+  if (const auto terms = kernels::TermsOf(rung, of)) {
+    ladder->reason =
+        absl::StrCat(terms->name,
+                     ": foretold to end sooner than Jacobi on this GPU, by the size of "
+                     "the matrix and a sample of it; a solve that it does not bring to "
+                     "its end goes on with others");
+  }
 }
 
 absl::StatusOr<Solved> EngineAdapter::Solve(const std::shared_ptr<const Matrix>& a,

@@ -243,7 +243,7 @@ TEST_F(Gpu, SolvesWithWhatIsThereAlready) {
   EXPECT_EQ(by_gmres->device, "gpu:0");
 }
 
-// AUTO begins with Jacobi, and this system takes that hundreds of iterations.
+// AUTO begins with it, and says so: Jacobi takes this system hundreds of iterations.
 TEST_F(Gpu, SolvesByMultigridWhereTheMatrixIs) {
   const CscMatrix a = Poisson(700, 700);
   const std::vector<double> b = SmoothRhs(a);
@@ -268,6 +268,10 @@ TEST_F(Gpu, SolvesByMultigridWhereTheMatrixIs) {
   const auto by_auto = client.Solve(there->name, b, {.engine = Engine::kAuto, .rtol = 1e-9});
   ASSERT_TRUE(by_auto.ok()) << by_auto.error().message;
   EXPECT_EQ(by_auto->device, "gpu:0") << by_auto->placement;
+  EXPECT_TRUE(by_auto->choice_reason.starts_with("multigrid: foretold to end sooner"))
+      << by_auto->choice_reason;
+  ASSERT_EQ(by_auto->rungs.size(), 1u);
+  EXPECT_EQ(by_auto->rungs[0].engine, Engine::kAmg);
   EXPECT_EQ(by_auto->rhs[0].outcome, Outcome::kConverged) << by_auto->rhs[0].detail;
   EXPECT_LE(RelativeResidual(a, by_auto->x, b), 1.01e-9);
 }

@@ -32,18 +32,26 @@ __device__ bool Nested(const int64_t* ptr, const int32_t* idx, int64_t i) {
 
 __global__ void FsaiMeasurePrescribedRowsKernel(const int64_t* ptr, const int32_t* idx, int64_t n,
                                                 Counts* counts) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
-  const int64_t length = i < n ? ptr[i + 1] - ptr[i] : INT64_MAX;
-  const bool lane = threadIdx.x % 32 == 0;
-  for (int c = 0; c < kClasses; ++c) {
-    const int rows = __popc(__ballot_sync(kAllLanes, length <= kClassEntries[c]));
-    if (lane && rows > 0) atomicAdd(&counts->of_class[c], static_cast<unsigned long long>(rows));
+  // Summed up by warps: atomics on a few words are slow.
+  int of_class[kClasses] = {}, twos = 0, threes = 0;
+  for (int64_t first = int64_t{blockIdx.x} * kThreads; first < n;
+       first += int64_t{gridDim.x} * kThreads) {
+    const int64_t i = first + threadIdx.x;
+    const int64_t length = i < n ? ptr[i + 1] - ptr[i] : INT64_MAX;
+    for (int c = 0; c < kClasses; ++c) {
+      of_class[c] += __popc(__ballot_sync(kAllLanes, length <= kClassEntries[c]));
+    }
+    const bool nested = i > 0 && i < n && Nested(ptr, idx, i - 1);
+    twos += __popc(__ballot_sync(kAllLanes, nested && i % 2 != 0));
+    threes += __popc(__ballot_sync(kAllLanes, nested && i % 3 != 0));
   }
-  const bool nested = i > 0 && i < n && Nested(ptr, idx, i - 1);
-  const int twos = __popc(__ballot_sync(kAllLanes, nested && i % 2 != 0));
-  const int threes = __popc(__ballot_sync(kAllLanes, nested && i % 3 != 0));
-  if (lane && twos > 0) atomicAdd(&counts->in_twos, static_cast<unsigned long long>(twos));
-  if (lane && threes > 0) atomicAdd(&counts->in_threes, static_cast<unsigned long long>(threes));
+  if (threadIdx.x % 32 != 0) return;
+  const auto add = [](unsigned long long* to, int rows) {
+    if (rows > 0) atomicAdd(to, static_cast<unsigned long long>(rows));
+  };
+  for (int c = 0; c < kClasses; ++c) add(&counts->of_class[c], of_class[c]);
+  add(&counts->in_twos, twos);
+  add(&counts->in_threes, threes);
 }
 
 // Rows of a system are an odd number of vectors apart: lanes that read one vector each of different
@@ -175,18 +183,22 @@ class Solver {
         own = index_[a];
         entries = RowOf(w_, own, length);
       }
-      const int longest = __reduce_max_sync(kAllLanes, length);
-      for (int e = lane_; e < longest; e += kTeam) {
-        if (e >= length) continue;
-        const Entry<Real> entry = entries[e];
-        if (entry.index == own) diagonal_[a] = entry.value;
-        if (entry.index >= own || entry.index < lowest) continue;
-        int at = 0;
+      // A's diagonal comes first, the rest of its row ascends.
+      bool more = true;
+      for (int e = lane_; more; e += kTeam) {
+        Entry<Real> entry{};
+        entry.index = INT32_MAX;
+        if (e < length) entry = entries[e];
+        if (e == 0 && a < q) diagonal_[a] = entry.value;
+        if (entry.index < own && entry.index >= lowest) {
+          int at = 0;
 #pragma unroll
-        for (int step = kFirstStep; step > 0; step /= 2) {
-          if (at + step < a && index_[at + step] <= entry.index) at += step;
+          for (int step = kFirstStep; step > 0; step /= 2) {
+            if (at + step < a && index_[at + step] <= entry.index) at += step;
+          }
+          if (index_[at] == entry.index) l_[a * stride_ + at] = entry.value;
         }
-        if (index_[at] == entry.index) l_[a * stride_ + at] = entry.value;
+        more = __any_sync(kAllLanes, lane_ == kTeam - 1 && entry.index < own);
       }
     }
     __syncwarp();
@@ -345,8 +357,10 @@ PrescribedRows MeasurePrescribedRows(Context& context, const int64_t* ptr, const
                                      int64_t n, int32_t longest) {
   const Buffer<Counts> buffer(context, 1);
   buffer.Fill(0);
-  FsaiMeasurePrescribedRowsKernel<<<static_cast<unsigned>((n + kThreads - 1) / kThreads), kThreads,
-                                    0, context.stream>>>(ptr, idx, n, buffer.get());
+  const int64_t blocks =
+      std::min<int64_t>((n + kThreads - 1) / kThreads, int64_t{8} * context.multiprocessors);
+  FsaiMeasurePrescribedRowsKernel<<<static_cast<unsigned>(blocks), kThreads, 0, context.stream>>>(
+      ptr, idx, n, buffer.get());
   CheckLaunch("FsaiMeasurePrescribedRowsKernel");
   const Counts counts = Read(context, buffer, 0);
   PrescribedRows prescribed;
