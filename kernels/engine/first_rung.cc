@@ -52,7 +52,7 @@ constexpr int64_t kLeading = 12'000;
 constexpr double kMostRayleigh = 2 * kMostRayleighForAmg;
 // Up to which the sample is enough, and nobody looks at all of A: on a grid of 128^3 it is off by a
 // seventh.
-constexpr double kClearRayleigh = kMostRayleighForAmg / 2;
+constexpr double kClearRayleigh = 0.7 * kMostRayleighForAmg;
 
 using Rows = DeviceTerms::Rows;
 
