@@ -29,6 +29,7 @@ namespace {
 // 0.83.
 constexpr double kRegular = 0.87, kEven = 0.99, kShareOfFsai = 0.25;
 constexpr double kEvenTimes = 1.0 / 3, kNodesTimes = 1.4, kIrregularTimes = 3;
+constexpr double kIrregularNodesTimes = 4.2, kUnevenIterations = 1300, kUnevenOfFsai = 280;
 constexpr double kAmgIterations = 20, kAmgIrregular = 40, kAmgUneven = 60, kAmgOfNodes = 75;
 constexpr double kIrregularCycle = 1.5;
 constexpr double kUneven = 0.5;  // decades
@@ -148,15 +149,19 @@ bool EndsSooner(const DeviceTerms& terms) {
 
 namespace {
 
-// Jacobi's iterations over the guessed ones.
-double TimesOf(const DeviceTerms& t) {
+bool Jumps(const DeviceTerms& t) { return t.irregular() && t.uneven && t.block == 1; }
+
+// Jacobi's for seven decades.
+double IterationsOf(const DeviceTerms& t) {
+  if (Jumps(t)) return kUnevenIterations;
+  const bool nodes = t.block > 1;
   switch (t.rows) {
     case Rows::kEven:
-      return kEvenTimes;
+      return kEvenTimes * GuessedIterations(t.n);
     case Rows::kIrregular:
-      return kIrregularTimes;
+      return (nodes ? kIrregularNodesTimes : kIrregularTimes) * GuessedIterations(t.n);
     default:
-      return t.block > 1 ? kNodesTimes : 1;
+      return (nodes ? kNodesTimes : 1) * GuessedIterations(t.n);
   }
 }
 
@@ -169,17 +174,18 @@ RungTimes ForetellTimes(const DeviceTerms& t) {
                  .n_rhs = t.n_rhs};
   const auto iteration_ms = [&] { return IterationMs(work, Backend::kCuda, /*threads=*/1); };
   const double share = t.decades / kUsualDecades;
-  const double iterations = GuessedIterations(t.n) * share * TimesOf(t);
-  RungTimes times{.bottom_ms = t.bottom_setup_ms + iterations * iteration_ms()};
+  const double iterations = IterationsOf(t);
+  RungTimes times{.bottom_ms = t.bottom_setup_ms + share * iterations * iteration_ms()};
   if (t.irregular()) {
     work.nnz_m = kLightEntries * t.n;
-    times.fsai_ms = t.fsai_setup_ms + kShareOfFsai * iterations * iteration_ms();
+    const double of_fsai = Jumps(t) ? kUnevenOfFsai : kShareOfFsai * iterations;
+    times.fsai_ms = t.fsai_setup_ms + share * of_fsai * iteration_ms();
   }
   work.nnz_m = t.amg_entries;
   work.parts = true;
   double cycles = kAmgIterations;
   if (t.irregular()) {
-    cycles = t.block > 1 ? kAmgOfNodes : t.uneven ? kAmgUneven : kAmgIrregular;
+    cycles = t.block > 1 ? kAmgOfNodes : Jumps(t) ? kAmgUneven : kAmgIrregular;
     work.nnz_m *= kIrregularCycle;
   }
   times.amg_ms = t.amg_setup_ms + cycles * share * iteration_ms();
@@ -220,7 +226,9 @@ RungKind Foretold(const Engine& engine, const LadderCase& c, const Context& cont
                                         WorkOfGrowth(c.a.n_cols, c.a.nnz(), light));
   }
   if (may_amg) SetAmg(engine, c, /*sample=*/{}, /*known=*/false, context, &terms);
-  if (EndsSooner(terms)) return RungKind::kBottom;
+  DeviceTerms worst = terms;  // for Jacobi
+  worst.block = kMostUnknowns;
+  if (EndsSooner(worst)) return RungKind::kBottom;
   terms.block = LeadingBlockSize(c.a);
   const Sample sample = TakeSample(c.a, terms.block);
   if (may_amg && IsClear(sample)) c.look->Take({true, sample.beta, terms.block});

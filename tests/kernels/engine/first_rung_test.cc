@@ -48,11 +48,16 @@ TEST(FirstRung, ForetellsSetUpsAndIterations) {
   EXPECT_NEAR(irregular.fsai_ms, 2 + 90 * fsai, 1e-9);
   // 40 cycles, each of 1.5 times its entries; 60 where coefficients jump, 75 of nodes.
   EXPECT_NEAR(irregular.amg_ms, 8 + 40 * rough, 1e-9);
-  terms.uneven = true;
-  EXPECT_NEAR(ForetellTimes(terms).amg_ms, 8 + 60 * rough, 1e-9);
   terms.block = 3;
+  EXPECT_NEAR(ForetellTimes(terms).bottom_ms, 504 * jacobi, 1e-9);
+  EXPECT_NEAR(ForetellTimes(terms).fsai_ms, 2 + 126 * fsai, 1e-9);
   EXPECT_NEAR(ForetellTimes(terms).amg_ms, 8 + 75 * rough, 1e-9);
+  // Where coefficients jump as many at any size.
   terms.block = 1;
+  terms.uneven = true;
+  EXPECT_NEAR(ForetellTimes(terms).bottom_ms, 1300 * jacobi, 1e-9);
+  EXPECT_NEAR(ForetellTimes(terms).fsai_ms, 2 + 280 * fsai, 1e-9);
+  EXPECT_NEAR(ForetellTimes(terms).amg_ms, 8 + 60 * rough, 1e-9);
   // FSAI of regular rows takes as long as Jacobi, and more for its set-up.
   terms.rows = DeviceTerms::Rows::kRegular;
   EXPECT_EQ(ForetellTimes(terms).fsai_ms, kNoRung);
@@ -66,7 +71,7 @@ TEST(FirstRung, ForetellsSetUpsAndIterations) {
 }
 
 // Measured on one H200 (docs/figures/totals-meshes-h200.csv and docs/decisions/auto.md), totals of
-// Jacobi, FSAI and multigrid: the rung that is foretold to win takes at most 1.35 of the best.
+// Jacobi, FSAI and multigrid: the rung that is foretold to win takes at most 1.3 of the best.
 TEST(FirstRung, IsNearTheBestOfWhatWasMeasured) {
   using Rows = DeviceTerms::Rows;
   constexpr Rows kEven = Rows::kEven, kRegular = Rows::kRegular, kIrregular = Rows::kIrregular;
@@ -94,11 +99,14 @@ TEST(FirstRung, IsNearTheBestOfWhatWasMeasured) {
       {"jumps", 994856, 16366056, 1, true, kIrregular, 13, 28, 43, 169, 81, 95},
       {"elasticity", 743967, 36591435, 3, true, kIrregular, 16, 36, 72, 211, 106, 145},
       {"convection", 994856, 16366056, 1, false, kRegular, 13, kNoRung, 24, 361, kNoRung, 226},
-      {"diffusion, 200,000", 198278, 3249170, 1, true, kIrregular, 2.6, 8.5, 15, 30, 24, 30},
-      {"jumps, 200,000", 198278, 3249170, 1, true, kIrregular, 2.6, 8.5, 15, 51, 28, 35},
-      {"elasticity, 60,000", 177648, 8690490, 3, true, kIrregular, 3.8, 11.4, 24, 54, 39, 54},
-      {"diffusion, 20,000", 19602, 317390, 1, true, kIrregular, 0.3, 4, kNoRung, 6.9, 6.8, 12.7},
-      {"elasticity, 10,000", 29256, 1413252, 3, true, kIrregular, 0.6, 4.8, 13, 14.3, 10.7, 21},
+      {"diffusion, 200,000", 198278, 3249170, 1, true, kIrregular, 2.6, 8.5, 15, 30, 24, 28},
+      {"jumps, 200,000", 198278, 3249170, 1, true, kIrregular, 2.6, 8.5, 15, 52, 30, 32},
+      {"elasticity, 100,000", 296733, 14552523, 3, true, kIrregular, 5.8, 17, 33, 80, 56, 63},
+      {"diffusion, 20,000", 19602, 317390, 1, true, kIrregular, 0.3, 4, kNoRung, 7, 6.8, 11},
+      {"jumps, 20,000", 19602, 317390, 1, true, kIrregular, 0.3, 4, kNoRung, 18, 9.4, 12},
+      {"elasticity, 10,000", 29256, 1413252, 3, true, kIrregular, 0.6, 4.8, 13, 14, 10.5, 16},
+      {"jumps, 10,000", 9752, 157028, 1, true, kIrregular, 0.1, 3, kNoRung, 11, 7.4, 9.6},
+      {"elasticity, 5,000", 14544, 694494, 3, true, kIrregular, 0.2, 3.6, kNoRung, 10, 7.7, 11},
   };
   for (const Measured& c : cases) {
     const DeviceTerms terms{.n = c.n,
@@ -115,7 +123,7 @@ TEST(FirstRung, IsNearTheBestOfWhatWasMeasured) {
     const double takes = kind == RungKind::kBottom ? c.jacobi
                          : kind == RungKind::kAmg  ? c.amg
                                                    : c.fsai;
-    EXPECT_LE(takes, 1.35 * std::min({c.jacobi, c.fsai, c.amg})) << c.name;
+    EXPECT_LE(takes, 1.3 * std::min({c.jacobi, c.fsai, c.amg})) << c.name;
   }
 }
 
