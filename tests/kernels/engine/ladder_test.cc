@@ -262,9 +262,9 @@ TEST(Ladder, OnAGpuJacobiIsJudgedByWhatFsaiCosts) {
   EXPECT_EQ(FirstLook(*engine, c, first, {}).let_pass, 0);
 }
 
-// The host would take longer to predict what stands behind it than its cycles take.
-TEST(Ladder, OnAGpuMultigridIsJudgedLateBeforeStaticSpai) {
-  const Case of(oracle::RowPermuted(400, 3));
+// The host would take longer to predict what stands behind it than iterations there take.
+TEST(Ladder, OnAGpuNobodyPredictsStaticSpai) {
+  const Case of(oracle::RowPermuted(8000, 3));
   LadderCase c = of.Terms();
   c.backend = Backend::kCuda;
   const auto engine = MakeCpuEngine();
@@ -272,7 +272,18 @@ TEST(Ladder, OnAGpuMultigridIsJudgedLateBeforeStaticSpai) {
   PlannedRung& spai = rungs[PlaceOf(rungs, RungKind::kStaticSpai)];
   ASSERT_EQ(spai.kind, RungKind::kStaticSpai);
   EXPECT_EQ(LookAfter(*engine, c, &spai, Method::kBicgstab, 4000, /*parts=*/true, {}).first, 400);
+  // By the size of A, about.
+  const auto there = LookAfter(*engine, c, &spai, Method::kBicgstab, 0, /*parts=*/false, {});
   EXPECT_FALSE(spai.setup_ms.has_value()) << "it was predicted";
+  const SolveWork work{.method = Method::kBicgstab,
+                       .n = static_cast<double>(c.a.n_cols),
+                       .nnz_a = static_cast<double>(c.a.nnz())};
+  const double setup_ms = SetupMs(*engine, c, {}, &spai);
+  EXPECT_GE(there.first, StallWatch::kLeastLook);
+  EXPECT_NEAR(static_cast<double>(there.first) * IterationMs(work, Backend::kCuda, 1), setup_ms,
+              0.5 * setup_ms);
+  c.backend = Backend::kCpu;
+  spai.setup_ms.reset();
   LookAfter(*engine, c, &spai, Method::kBicgstab, 0, /*parts=*/false, {});
   EXPECT_TRUE(spai.setup_ms.has_value());
 }
