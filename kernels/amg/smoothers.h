@@ -20,9 +20,9 @@ namespace spaid::kernels {
 // there it takes 8 to 22 percent more iterations; with 1.9 aFSAI took 40 where 1.5 took 11.
 inline constexpr double kSmootherStep = 1.6;
 
-// Of a coarse A static SPAI has the pattern without what is under a twentieth of its column's
-// largest (PatternOptions::keep_tau): columns are long there and cost their length squared, where
-// the finest one may need each entry (mcfe).
+// PatternOptions::keep_tau of static SPAI on a coarse A, which leaves out what is under a twentieth
+// of its column's largest: columns are long there and cost their length squared, where the finest
+// one may need each entry (mcfe).
 inline constexpr double kCoarseTau = 0.95;
 
 // By which a ρ(G A Gᵀ) that power steps have found from below is multiplied.

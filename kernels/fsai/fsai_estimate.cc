@@ -49,7 +49,7 @@ Rows GrownRows(int64_t n, const FsaiOptions& options) {
 
 int64_t ToCount(double x) { return x < 9e18 ? static_cast<int64_t>(x) : INT64_MAX; }
 
-// Where no row repeats another, and rows grow as far as min_gain lets them.
+// Counts the work where no row repeats another, and rows grow as far as min_gain lets them.
 BuildWork WorkOfGrowth(int64_t n, int64_t nnz_a, const Rows& rows, const FsaiOptions& options) {
   // The entries that a row takes before min_gain ends it, about: 4 by 1e-2 (1 to 6 on meshes and
   // grids) and 13 by 1e-3 (9 to 18).

@@ -52,7 +52,7 @@ TEST(FirstRung, ForetellsSetUpsAndIterations) {
   EXPECT_NEAR(ForetellTimes(terms).bottom_ms, 504 * jacobi, 1e-9);
   EXPECT_NEAR(ForetellTimes(terms).fsai_ms, 2 + 126 * fsai, 1e-9);
   EXPECT_NEAR(ForetellTimes(terms).amg_ms, 8 + 75 * rough, 1e-9);
-  // Where coefficients jump as many at any size.
+  // As many at any size where coefficients jump.
   terms.block = 1;
   terms.uneven = true;
   EXPECT_NEAR(ForetellTimes(terms).bottom_ms, 1300 * jacobi, 1e-9);
