@@ -21,14 +21,14 @@
 namespace spaid::kernels {
 namespace {
 
-// Seen on some 50 grids and meshes of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md), by Kaporin's
-// reduction k of FSAI that ends soon. Where k >= 0.91, CG by Jacobi takes 4 to 18 times n^(1/4)
-// iterations (4 where k = 0.9985, 15 to 18 where nodes have three unknowns), multigrid 10 to 21,
-// and FSAI over 0.48 of Jacobi's. Where k <= 0.83, Jacobi takes 30 to 39 times n^(1/4), on nodes 44
-// to 63, and FSAI 0.11 to 0.33 of these; where coefficients jump, which the diagonal tells, Jacobi
-// takes 860 to 1,810 at any size and FSAI 200 to 395. Multigrid takes 25 to 48 there, 39 to 65 on
-// jumps and 40 to 78 on nodes, each of 1.3 to 1.7 times the time that entries tell. Between there
-// was none.
+// Seen on some 50 grids and meshes of 10^4 to 2.7 10^6 unknowns (docs/decisions/auto.md), by
+// Kaporin's reduction k of FSAI that ends soon. Where k >= 0.91, CG by Jacobi takes 4 to 18 times
+// n^(1/4) iterations (4 where k = 0.9985, 15 to 18 where nodes have three unknowns), multigrid 10
+// to 21, and FSAI over 0.48 of Jacobi's. Where k <= 0.83, Jacobi takes 30 to 39 times n^(1/4), on
+// nodes 44 to 63, and FSAI 0.11 to 0.33 of these; where coefficients jump, which the diagonal
+// tells, Jacobi takes 860 to 1,810 at any size and FSAI 200 to 395. Multigrid takes 25 to 48 there,
+// 39 to 65 on jumps and 40 to 78 on nodes, each of 1.3 to 1.7 times the time that entries tell.
+// Between there was none.
 constexpr double kRegular = 0.87, kEven = 0.99, kShareOfFsai = 0.25;
 constexpr double kEvenTimes = 1.0 / 3, kNodesTimes = 1.4, kIrregularTimes = 3;
 constexpr double kIrregularNodesTimes = 4.2, kUnevenIterations = 1300, kUnevenOfFsai = 280;
