@@ -373,32 +373,10 @@ TEST(GpuNodes, FactorsOnAPatternAreTheHosts) {
   }
 }
 
-// Laid out from where they are, levels do what they do after a download; also in another order.
 TEST(GpuNodes, CyclesAreThoseOfTheDownload) {
-  const auto expect = [](const CscMatrix& a, const AmgOptions& options,
-                         const CudaOperator* beside) {
-    const auto there = There(a, options);
-    ASSERT_TRUE(there.has_value());
-    const auto placed = PlaceAmgOnCuda(TheDevice(), *there->hierarchy, Context(), beside);
-    ASSERT_TRUE(placed.ok()) << placed.status().message();
-    const std::vector<double> r = RandomVector(a.n_cols, 3), z = AppliedThere(**placed, r);
-    there->hierarchy->DropDeviceCopy();
-    EXPECT_EQ(there->hierarchy->device_bytes(), 0);
-    const auto again = PlaceAmgOnCuda(TheDevice(), *there->hierarchy, Context(), beside);
-    ASSERT_TRUE(again.ok()) << again.status().message();
-    EXPECT_EQ(AppliedThere(**again, r), z);
-    if (beside != nullptr) return;  // the vectors are in its order
-    const std::vector<double> here = Applied(*there->hierarchy, r);
-    double distance = 0, largest = 0;
-    for (size_t i = 0; i < here.size(); ++i) {
-      distance = std::max(distance, std::fabs(here[i] - z[i]));
-      largest = std::max(largest, std::fabs(here[i]));
-    }
-    EXPECT_LE(distance, (options.hierarchy_precision == Precision::kFp64 ? 1e-11 : 1e-4) * largest);
-  };
   for (const Precision precision : {Precision::kFp64, Precision::kFp32}) {
     for (const SmootherKind kind : {SmootherKind::kAfsai, SmootherKind::kL1Jacobi}) {
-      expect(Elastic(10), Deep(kind, 0, precision), nullptr);
+      ExpectCyclesOfTheDownload(Elastic(10), Deep(kind, 0, precision), nullptr);
     }
   }
   gallery::Matrix mesh = gallery::ConvectionDiffusion3d(72, 0);
@@ -407,7 +385,7 @@ TEST(GpuNodes, CyclesAreThoseOfTheDownload) {
   const auto a_there = CudaOperator::OfMatrix(TheDevice(), a, false, Context());
   ASSERT_TRUE(a_there.ok()) << a_there.status().message();
   ASSERT_NE((*a_there)->order(), nullptr);
-  expect(a, With(SmootherKind::kAfsai), a_there->get());
+  ExpectCyclesOfTheDownload(a, With(SmootherKind::kAfsai), a_there->get());
 }
 
 TEST(GpuNodes, OtherValuesAreTheHosts) {
@@ -423,17 +401,6 @@ TEST(GpuNodes, OtherValuesAreTheHosts) {
     ExpectEqual(*second->hierarchy->Part(part.level, part.kind),
                 *first->hierarchy->Part(part.level, part.kind));
   }
-}
-
-// D A D with a little more on the diagonal.
-CscMatrix Stiffer(const CscMatrix& a) {
-  const auto d = [](int64_t k) { return 1 + 0.5 * std::sin(0.001 * static_cast<double>(k)); };
-  CscMatrix other = a;
-  size_t p = 0;
-  ForEntries(a, [&](int64_t i, int64_t j, double v) {
-    other.values[p++] = v * d(i) * d(j) * (i == j ? 1.001 : 1);
-  });
-  return other;
 }
 
 std::optional<AmgResult> Again(const AmgResult& of, const CscMatrix& a, const NearNullInput& near,
@@ -588,14 +555,7 @@ TEST(GpuNodes, RefusesAsTheHostDoes) {
 }
 
 TEST(GpuNodes, StopsWhileItSmooths) {
-  struct StopAtThird : ProgressSink {
-    StopSource source;
-    int reports = 0;
-    void OnProgress(Stage, int64_t, int64_t) override {
-      if (++reports == 3) source.Request(StopReason::kCancelled);
-    }
-    void OnResidual(const ResidualPoint&) override {}
-  } stop;
+  StopAt stop(3);
   Context context;
   context.stop = stop.source.token();
   context.progress = &stop;

@@ -16,6 +16,7 @@
 #include "tests/kernels/amg/gpu_apply.h"
 #include "tests/kernels/amg/hierarchies.h"
 #include "tests/kernels/amg/problems.h"
+#include "tests/kernels/sparse/matrices.h"
 
 namespace spaid::kernels {
 
@@ -138,6 +139,53 @@ inline void ExpectTheHosts(const AmgResult& there, const AmgResult& here) {
   }
   EXPECT_GE(static_cast<double>(m.host_bytes()),
             (factored ? 0.98 : 1) * static_cast<double>(m_here.host_bytes()));
+}
+
+// Stops a computation at its report of that number.
+struct StopAt final : ProgressSink {
+  explicit StopAt(int report) : at(report) {}
+
+  StopSource source;
+  const int at;
+  int reports = 0;
+  void OnProgress(Stage, int64_t, int64_t) override {
+    if (++reports == at) source.Request(StopReason::kCancelled);
+  }
+  void OnResidual(const ResidualPoint&) override {}
+};
+
+// D A D with a little more on the diagonal.
+inline CscMatrix Stiffer(const CscMatrix& a) {
+  const auto d = [](int64_t k) { return 1 + 0.5 * std::sin(0.001 * static_cast<double>(k)); };
+  CscMatrix other = a;
+  size_t p = 0;
+  ForEntries(a, [&](int64_t i, int64_t j, double v) {
+    other.values[p++] = v * d(i) * d(j) * (i == j ? 1.001 : 1);
+  });
+  return other;
+}
+
+// Laid out from where they are, levels do what they do after a download; `beside`: in its order.
+inline void ExpectCyclesOfTheDownload(const CscMatrix& a, const AmgOptions& options,
+                                      const CudaOperator* beside) {
+  const auto there = There(a, options);
+  ASSERT_TRUE(there.has_value());
+  const auto placed = PlaceAmgOnCuda(TheDevice(), *there->hierarchy, Context(), beside);
+  ASSERT_TRUE(placed.ok()) << placed.status().message();
+  const std::vector<double> r = RandomVector(a.n_cols, 3), z = AppliedThere(**placed, r);
+  there->hierarchy->DropDeviceCopy();
+  EXPECT_EQ(there->hierarchy->device_bytes(), 0);
+  const auto again = PlaceAmgOnCuda(TheDevice(), *there->hierarchy, Context(), beside);
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(AppliedThere(**again, r), z);
+  if (beside != nullptr) return;  // the vectors are in its order
+  const std::vector<double> here = Applied(*there->hierarchy, r);
+  double distance = 0, largest = 0;
+  for (size_t i = 0; i < here.size(); ++i) {
+    distance = std::max(distance, std::fabs(here[i] - z[i]));
+    largest = std::max(largest, std::fabs(here[i]));
+  }
+  EXPECT_LE(distance, (options.hierarchy_precision == Precision::kFp64 ? 1e-11 : 1e-4) * largest);
 }
 
 inline NearNullInput One(const Vector& vector) {

@@ -355,14 +355,7 @@ TEST(GpuSetUp, RefusesAsTheHostDoes) {
 }
 
 TEST(GpuSetUp, StopsBetweenLevels) {
-  struct StopAtSecond : ProgressSink {
-    StopSource source;
-    int levels = 0;
-    void OnProgress(Stage, int64_t, int64_t) override {
-      if (++levels == 2) source.Request(StopReason::kCancelled);
-    }
-    void OnResidual(const ResidualPoint&) override {}
-  } stop;
+  StopAt stop(2);
   Context context;
   context.stop = stop.source.token();
   context.progress = &stop;
@@ -371,7 +364,7 @@ TEST(GpuSetUp, StopsBetweenLevels) {
   const auto built = BuildAmgOnCuda(TheDevice(), Grid(24), {}, options, context);
   ASSERT_FALSE(built.ok());
   EXPECT_EQ(built.status().code(), StatusCode::kCancelled);
-  EXPECT_EQ(stop.levels, 2);
+  EXPECT_EQ(stop.reports, 2);
   EXPECT_EQ(UsedNow(*TheDevice()), 0);
 }
 
