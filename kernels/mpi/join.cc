@@ -737,17 +737,11 @@ class Rank0 final : public RanksDevice {
 }  // namespace
 
 Result<Joined> Join(const JoinTerms& terms) {
-  constexpr std::chrono::seconds kRank0Speaks(1);
   Status status;
   bool other = false;
   auto device = std::make_unique<Rank0>(terms, &status, &other);
   Joined joined;
-  if (other) {
-    joined.exit_code = status.ok() ? 0 : 1;  // rank 0 says why
-    // A launcher that sees a rank end with 1 ends the others, before rank 0 has spoken.
-    if (!status.ok()) std::this_thread::sleep_for(kRank0Speaks);
-    return joined;
-  }
+  if (other) return joined;
   if (!status.ok()) return status;
   joined.device = std::move(device);
   return joined;

@@ -3,7 +3,7 @@
 // named here.
 //
 //   Result<Joined> joined = (*LoadMpi())->join(terms);             // kernels/engine/mpi_library.h
-//   if (joined->device == nullptr) return joined->exit_code;       // not rank 0: all is over
+//   if (joined->device == nullptr) return 0;                        // not rank 0: all is over
 //   auto a_there = joined->device->SpreadMatrix(a, context);
 //   auto solved = joined->device->Solve(**a_there, nullptr, b, x0, options, context);
 #pragma once
@@ -218,7 +218,6 @@ struct JoinTerms {
 
 struct Joined {
   std::unique_ptr<RanksDevice> device;  // on rank 0; null: another rank, whose work is done
-  int exit_code = 0;                    // of another rank
 };
 
 // The one symbol of libspaid_mpi.so, kMpiEntry.
@@ -226,8 +225,9 @@ struct MpiEntry {
   char build_id[17];
   void (*adopt)(const ProcessState& program);  // before all that follows
   // Starts MPI and PETSc. Returns on rank 0 when all ranks have joined, on others when rank 0 has
-  // ended. Once a process. Errors, on all ranks: UNAVAILABLE/RANKS_UNAVAILABLE (MPI does not do
-  // what is needed, or a rank did not come), INVALID_ARGUMENT/OPTIONS_DIFFER.
+  // ended, or has an error that it has: a launcher that saw them end with 1 would end rank 0 before
+  // that has spoken. Once a process. Errors: UNAVAILABLE/RANKS_UNAVAILABLE (MPI does not do what is
+  // needed, or a rank did not come), INVALID_ARGUMENT/OPTIONS_DIFFER.
   Result<Joined> (*join)(const JoinTerms& terms);
 };
 inline constexpr char kMpiEntry[] = "spaid_mpi_entry";
